@@ -1,0 +1,1 @@
+"""Agents: the JSON action loop for chat models, the scoring agent, plugins, prompts and skills."""

@@ -1,0 +1,60 @@
+"""The reference executor: asyncio tasks in one process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+
+
+class AsyncioExecutor:
+    """Tasks started in list order, at most `concurrency` at once; results handed over as they finish.
+
+    An `Exception` of one item becomes that item's result. When the caller stops listening or is cancelled,
+    what is still running is cancelled and waited for, so no task outlives its run.
+    """
+
+    async def run(
+        self, fn: Callable[[Item], Awaitable[Any]], items: Sequence[Item], *, concurrency: int
+    ) -> AsyncIterator[tuple[int, Any]]:
+        """Yields `(index, result or Exception)` for each item. Raises `ValueError` if `concurrency < 1`."""
+        if concurrency < 1:
+            raise ValueError(f"concurrency: {concurrency} is not positive")
+        finished: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
+        waiting = iter(enumerate(items))
+
+        async def work() -> None:
+            # The workers share one iterator: an item starts only when a worker is free, so ten thousand
+            # items cost `concurrency` tasks and not ten thousand.
+            for index, item in waiting:
+                try:
+                    result = await fn(item)
+                except Exception as error:
+                    result = error
+                finished.put_nowait((index, result))
+
+        workers = [asyncio.create_task(work()) for _ in range(min(concurrency, len(items)))]
+        try:
+            for _ in range(len(items)):
+                yield await _next_result(finished, workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+
+async def _next_result(finished: asyncio.Queue, workers: list[asyncio.Task]) -> tuple[int, Any]:
+    """The next finished item; re-raises what ended a worker (only a cancellation or a `BaseException` can)."""
+    if not finished.empty():
+        return finished.get_nowait()
+    getter = asyncio.create_task(finished.get())
+    try:
+        while not getter.done():
+            alive = [worker for worker in workers if not worker.done()]
+            await asyncio.wait([getter, *alive], return_when=asyncio.FIRST_COMPLETED)
+            for worker in workers:
+                if worker.done() and (worker.cancelled() or worker.exception()) and not getter.done():
+                    worker.result()
+        return getter.result()
+    finally:
+        getter.cancel()
