@@ -29,32 +29,21 @@ class AsyncioExecutor:
             for index, item in waiting:
                 try:
                     result = await fn(item)
-                except Exception as error:
-                    result = error
-                finished.put_nowait((index, result))
+                except BaseException as error:
+                    finished.put_nowait((index, error))
+                    if not isinstance(error, Exception):
+                        raise
+                else:
+                    finished.put_nowait((index, result))
 
         workers = [asyncio.create_task(work()) for _ in range(min(concurrency, len(items)))]
         try:
             for _ in range(len(items)):
-                yield await _next_result(finished, workers)
+                index, result = await finished.get()
+                if isinstance(result, BaseException) and not isinstance(result, Exception):
+                    raise result
+                yield index, result
         finally:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
-
-
-async def _next_result(finished: asyncio.Queue, workers: list[asyncio.Task]) -> tuple[int, Any]:
-    """The next finished item; re-raises what ended a worker (only a cancellation or a `BaseException` can)."""
-    if not finished.empty():
-        return finished.get_nowait()
-    getter = asyncio.create_task(finished.get())
-    try:
-        while not getter.done():
-            alive = [worker for worker in workers if not worker.done()]
-            await asyncio.wait([getter, *alive], return_when=asyncio.FIRST_COMPLETED)
-            for worker in workers:
-                if worker.done() and (worker.cancelled() or worker.exception()) and not getter.done():
-                    worker.result()
-        return getter.result()
-    finally:
-        getter.cancel()

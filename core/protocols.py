@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from core.agent.types import LoopResult
-from core.types import GeneratedQuestion, LLMCall, LLMResponse, Message
+from core.types import GeneratedQuestion, LLMCall, LLMResponse, LoopResult, Message
 
 Item = TypeVar("Item")
 

@@ -6,7 +6,8 @@ the others are made inside and stay plain.
 
 import dataclasses
 import re
-from typing import Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 from pydantic import ConfigDict, ValidationInfo, field_validator, model_validator
 from pydantic.dataclasses import dataclass as validated_dataclass
@@ -146,6 +147,36 @@ class LLMResponse:
     model: str = ""
     latency_s: float = 0.0
     finish_reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """One turn: what the model thought, the tool it called (`{"tool": name, "args": {...}}`) and what came back."""
+
+    thought: str = ""
+    reflect: Mapping[str, Any] | None = None
+    plan: Mapping[str, Any] | None = None
+    tool_call: Mapping[str, Any] | None = None
+    tool_output: str = ""
+    raw_content: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoopResult:
+    """How a rollout ended.
+
+    `result` holds `answer`, `confidence`, `evidence` and `reasoning` as given to `submit_answer`, or is `None`
+    when the agent ended without an answer. Token counts are sums over the calls; `None` where the model
+    does not count. `no_evidence` marks an answer drawn without having read anything.
+    """
+
+    result: Mapping[str, Any] | None
+    steps: tuple[Step, ...]
+    steps_used: int
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    stop_reason: StopReason
+    no_evidence: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
