@@ -6,7 +6,7 @@ the others are made inside and stay plain.
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from pydantic import ConfigDict, ValidationInfo, field_validator, model_validator
@@ -18,37 +18,20 @@ CallRole = Literal["agent", "judge", "evolver", "vlm"]
 StopReason = Literal["finished", "budget_exceeded", "parse_error", "timeout", "error"]
 
 OPTION_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_LETTERED_OPTION = re.compile(r"^\s*\(?([A-Z])[.):]\s*(.*)$", re.DOTALL)
+_LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s*(.*)", re.DOTALL)
 
 
-def split_option(option: str, position: int) -> tuple[str, str]:
-    """The letter and the text of an option: `"A. a red car"` is `("A", "a red car")`.
-
-    An option without a letter takes the one of its `position` (0 is `A`).
-    """
-    match = _LETTERED_OPTION.match(option)
-    return (match[1], match[2].strip()) if match else (OPTION_LETTERS[position], option.strip())
-
-
-def option_letters(options: tuple[str, ...]) -> tuple[str, ...]:
-    """The letters of all options, in their order.
+def lettered_options(options: Sequence[str]) -> dict[str, str]:
+    """Letter -> text of each option, in order: `("A. a red car", "B. a blue one")` -> `{"A": "a red car", ...}`.
 
     Letters written in the options count only if every option has one and no two are the same; else the
-    options are lettered in order, so that an option that merely *begins* like a letter ("C: a drive")
-    cannot take another's.
+    options are lettered in order and keep their whole text, so that an option that merely begins like a
+    letter ("C: drive") can not take another's.
     """
-    written = [match[1] for option in options if (match := _LETTERED_OPTION.match(option))]
-    if len(written) == len(options) == len(set(written)):
-        return tuple(written)
-    return tuple(OPTION_LETTERS[: len(options)])
-
-
-def option_texts(options: tuple[str, ...]) -> tuple[str, ...]:
-    """The options without their letters, in their order."""
-    written = [match[1] for option in options if (match := _LETTERED_OPTION.match(option))]
-    if len(written) == len(options) == len(set(written)):
-        return tuple(split_option(option, position)[1] for position, option in enumerate(options))
-    return tuple(option.strip() for option in options)
+    written = [_LETTERED_OPTION.fullmatch(option) for option in options]
+    if all(written) and len({match[1] for match in written}) == len(options):
+        return {match[1]: match[2].strip() for match in written}
+    return dict(zip(OPTION_LETTERS, map(str.strip, options), strict=False))
 
 
 @validated_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -102,14 +85,13 @@ def _answer_problem(question: GeneratedQuestion) -> str:
         return f"options: a choice question needs at least two, found {len(question.options)}"
     if len(question.options) > len(OPTION_LETTERS):
         return f"options: at most {len(OPTION_LETTERS)}, found {len(question.options)}"
-    texts = option_texts(question.options)
-    if blank := [position for position, text in enumerate(texts) if not text]:
-        return f"options: number {blank[0] + 1} is blank"
-    if len(set(texts)) < len(texts):
+    texts = lettered_options(question.options)
+    if blank := [letter for letter, text in texts.items() if not text]:
+        return f"options: {blank[0]} is blank"
+    if len(set(texts.values())) < len(texts):
         return "options: two of them are the same"
-    letters = option_letters(question.options)
-    if question.answer not in letters:
-        return f"answer: {question.answer!r} is not the letter of an option ({', '.join(letters)})"
+    if question.answer not in texts:
+        return f"answer: {question.answer!r} is not the letter of an option ({', '.join(texts)})"
     return ""
 
 
@@ -138,7 +120,7 @@ class Message:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LLMResponse:
-    """What a provider answered. Token counts are `None` where the provider did not say; latency in seconds."""
+    """What a provider answered. Token counts are `None` where it did not say; latency in seconds."""
 
     content: str
     reasoning: str = ""
@@ -151,7 +133,7 @@ class LLMResponse:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """One turn: what the model thought, the tool it called (`{"tool": name, "args": {...}}`) and what came back."""
+    """One turn: what the model thought, its tool call (`{"tool": name, "args": {...}}`) and the output."""
 
     thought: str = ""
     reflect: Mapping[str, Any] | None = None
@@ -165,9 +147,9 @@ class Step:
 class LoopResult:
     """How a rollout ended.
 
-    `result` holds `answer`, `confidence`, `evidence` and `reasoning` as given to `submit_answer`, or is `None`
-    when the agent ended without an answer. Token counts are sums over the calls; `None` where the model
-    does not count. `no_evidence` marks an answer drawn without having read anything.
+    `result` holds `answer`, `confidence`, `evidence` and `reasoning` as given to `submit_answer`, or is
+    `None` when the agent ended without an answer. Token counts are sums over the calls; `None` where the
+    model does not count. `no_evidence` marks an answer drawn without having read anything.
     """
 
     result: Mapping[str, Any] | None
