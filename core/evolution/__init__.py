@@ -1,0 +1,47 @@
+"""Evolution: diagnosis of failures, bounded edits of the text, and the gate that lets them through."""
+
+from core.evolution.protocols import PromptStore, RunLog, SkillStore
+from core.evolution.types import (
+    CaseSample,
+    DiagnosePrompts,
+    DiagnosisResult,
+    ErrorAttribution,
+    EvolutionRecord,
+    EvolutionResult,
+    EvolvePrompts,
+    GateParams,
+    GateVerdict,
+    PairResult,
+    QuadrantClassification,
+    QuestionMetrics,
+    RejectedEdit,
+    SkillCasePack,
+    SkillStepAdherence,
+    SpanMetrics,
+    SystemCasePack,
+    ToolCasePack,
+)
+
+__all__ = [
+    "CaseSample",
+    "DiagnosePrompts",
+    "DiagnosisResult",
+    "ErrorAttribution",
+    "EvolutionRecord",
+    "EvolutionResult",
+    "EvolvePrompts",
+    "GateParams",
+    "GateVerdict",
+    "PairResult",
+    "PromptStore",
+    "QuadrantClassification",
+    "QuestionMetrics",
+    "RejectedEdit",
+    "RunLog",
+    "SkillCasePack",
+    "SkillStepAdherence",
+    "SkillStore",
+    "SpanMetrics",
+    "SystemCasePack",
+    "ToolCasePack",
+]
