@@ -10,9 +10,19 @@ A line is a rule, the tactic to use when it fits, and example questions below it
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import frontmatter
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from core.agent.tactics import TACTICS
+
+SkillMode = Literal["auto", "manual", "none"]
+DEFAULT_SKILL = "default-strategy"
 
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
@@ -33,6 +43,124 @@ class SkillLine:
     rule: str
     tactic: str
     examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """One skill file: `name` is the file's without `.md`, `body` its text without the front matter."""
+
+    name: str
+    description: str
+    task_type: str
+    always: bool
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkillSet:
+    """The skills that a run may use, and how (`skill_mode`).
+
+    `auto`: `always` skills, then the task type's own skill or `default-strategy`. `manual`: the same, and a
+    catalogue of the skills bound to no type, which the agent reads when it wants to. `none`: nothing.
+    """
+
+    skills: tuple[Skill, ...]
+    skill_mode: SkillMode = "auto"
+
+    def text_for(self, task_type: str) -> str:
+        """The skill part of the system prompt for a task type. Raises `SkillError` when no file serves it."""
+        if self.skill_mode == "none":
+            return ""
+        always = [skill for skill in self.skills if skill.always]
+        parts = [_render_skill(skill) for skill in [*always, self._serving(task_type)]]
+        return "\n\n".join([*parts, *([self._render_catalogue()] if self.catalogue else [])])
+
+    @property
+    def catalogue(self) -> tuple[Skill, ...]:
+        """What `read_skill` offers; empty but in manual mode."""
+        if self.skill_mode != "manual":
+            return ()
+        return tuple(
+            skill
+            for skill in self.skills
+            if not (skill.always or skill.task_type or skill.name == DEFAULT_SKILL)
+        )
+
+    def _serving(self, task_type: str) -> Skill:
+        for fits in (lambda skill: skill.task_type == task_type, lambda skill: skill.name == DEFAULT_SKILL):
+            if found := [skill for skill in self.skills if not skill.always and fits(skill)]:
+                return found[0]
+        raise SkillError(
+            f"no skill for task type {task_type!r}: add a file with `task_type: {task_type}` in its front"
+            f" matter, or {DEFAULT_SKILL}.md"
+        )
+
+    def _render_catalogue(self) -> str:
+        items = [f"- `{skill.name}`: {skill.description}" for skill in self.catalogue]
+        return "\n".join(
+            ["# More skills", "", "Read one with the tool `read_skill` when it may help.", *items]
+        )
+
+
+def discover_skills(skills_dir: Path, *, skill_mode: SkillMode = "auto") -> SkillSet:
+    """The skills in the `*.md` files of a folder. Raises `SkillError` naming the file and the mend."""
+    texts: dict[str, str] = {}
+    for path in sorted(skills_dir.glob("*.md")):
+        if not path.resolve().is_relative_to(skills_dir.resolve()):
+            raise SkillError(f"{path}: leads out of {skills_dir}")
+        try:
+            texts[path.name] = path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise SkillError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    return read_skills(texts, skill_mode=skill_mode)
+
+
+def read_skills(texts: Mapping[str, str], *, skill_mode: SkillMode = "auto") -> SkillSet:
+    """The skills in texts by file name (with or without `.md`), as a `SkillStore` gives them."""
+    if skill_mode not in get_args(SkillMode):
+        raise ValueError(f"skill_mode: {skill_mode!r} is none of {', '.join(get_args(SkillMode))}")
+    skills = [read_skill_file(text, source=source) for source, text in sorted(texts.items())]
+    owners: dict[str, str] = {}
+    for skill in skills:
+        if skill.task_type in owners:
+            raise SkillError(
+                f"{skill.name}.md: task type {skill.task_type!r} already has {owners[skill.task_type]}.md"
+            )
+        if skill.task_type and not skill.always:
+            owners[skill.task_type] = skill.name
+    return SkillSet(tuple(skills), skill_mode)
+
+
+class _FrontMatter(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    name: str
+    description: str
+    task_type: str = ""
+    always: bool = False
+
+
+def read_skill_file(text: str, *, source: str) -> Skill:
+    """One skill file's text, its lines checked too. Raises `SkillError` naming `source` and the mend."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    try:
+        metadata, body = frontmatter.parse(text)
+        if not metadata:
+            raise SkillError(
+                f"{source}: no front matter; begin with `---`, `name: ...`, `description: ...`, `---`"
+            )
+        head = _FrontMatter.model_validate(metadata)
+    except yaml.YAMLError as error:
+        raise SkillError(f"{source}: front matter is not YAML: {' '.join(str(error).split())}") from None
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise SkillError(f"{source}: front matter, {problem['loc'][0]}: {problem['msg']}") from None
+    parse_lines(text, source=source)
+    return Skill(source.removesuffix(".md"), head.description, head.task_type, head.always, body)
+
+
+def _render_skill(skill: Skill) -> str:
+    return f"# Skill: {skill.name}\n\n{skill.body}"
 
 
 def render_line(line: SkillLine) -> str:

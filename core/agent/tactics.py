@@ -12,11 +12,13 @@ from typing import Any
 from core.protocols import ToolDispatcher
 from core.tree.words import content_words
 
-Node = Mapping[
-    str, Any
-]  # a node as the tools tell it: id, level, time_range, card, subtitle, parent, prev, next
+# A node as the tools tell it: id, level, time_range, card, subtitle, parent, prev, next.
+Node = Mapping[str, Any]
 
-_SMALL_NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
+_SMALL_NUMBERS = (
+    "no", "one", "two", "three", "four", "five", "six",
+    "seven", "eight", "nine", "ten", "eleven", "twelve",
+)  # fmt: skip
 _SCENE, _MOMENT = 1, 3
 
 
@@ -135,7 +137,7 @@ def _evidence(nodes: list[Node]) -> Evidence:
     """The nodes' texts in film order, a scene before its moments; what is written or said in quotes."""
     distinct = {node["id"]: node for node in nodes}.values()
     ordered = sorted(distinct, key=lambda node: (node["time_range"][0], node["level"], node["time_range"][1]))
-    return Evidence("\n".join(map(_node_text, ordered)), tuple(node["id"] for node in ordered))
+    return Evidence("\n".join(filter(None, map(_node_text, ordered))), tuple(node["id"] for node in ordered))
 
 
 def _node_text(node: Node) -> str:

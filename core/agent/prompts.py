@@ -1,0 +1,59 @@
+"""What an agent is told: a system prompt from files, tools and skills; a user prompt with the question."""
+
+from pathlib import Path
+
+from core.agent.skills import SkillSet
+from core.protocols import ToolDispatcher
+from core.tree.condense import Prompts
+from core.types import GeneratedQuestion, lettered_options
+
+DEFAULT_PROMPTS_DIR = Path(__file__).parent / "prompts"
+
+_HOW_TO_ANSWER = {
+    "choice": "Answer with the letter of one option.",
+    "text": "Answer in a few words, without a sentence around them.",
+    "number": "Answer with a number in digits, without a unit.",
+}
+
+
+class PromptDirectory:
+    """The `*.md` files of a folder as prompts. Line ends and a byte order mark are evened out."""
+
+    def __init__(self, folder: Path = DEFAULT_PROMPTS_DIR) -> None:
+        self._folder = folder
+
+    def list(self) -> list[str]:
+        """The names that can be read, sorted."""
+        return sorted(path.stem for path in self._folder.glob("*.md"))
+
+    def read(self, name: str) -> str:
+        """The text of a prompt. Raises `ValueError` naming the folder and what there is."""
+        if name not in self.list():
+            raise ValueError(
+                f"{self._folder}: no prompt {name}.md; there are {', '.join(self.list()) or 'none'}"
+            )
+        path = self._folder / f"{name}.md"
+        if not path.resolve().is_relative_to(self._folder.resolve()):
+            raise ValueError(f"{path}: leads out of {self._folder}")
+        return path.read_text(encoding="utf-8-sig")
+
+
+def system_prompt(prompts: Prompts, tools: ToolDispatcher, skills: SkillSet, task_type: str) -> str:
+    """Who the agent is (`system`), how it speaks (`protocol`), its tools, and the skills for the task type.
+
+    What changes least comes first, so that providers can reuse the beginning of earlier prompts.
+    """
+    parts = [
+        prompts.read("system"),
+        prompts.read("protocol"),
+        f"# Tools\n\n{tools.describe()}",
+        skills.text_for(task_type),
+    ]
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
+def user_prompt(question: GeneratedQuestion) -> str:
+    """The question, its options with their letters, and the form of the answer."""
+    options = [f"{letter}. {text}" for letter, text in lettered_options(question.options).items()]
+    listed = ["", "Options:", *options] if options else []
+    return "\n".join([f"Question: {question.question}", *listed, "", _HOW_TO_ANSWER[question.answer_kind]])
