@@ -1,0 +1,163 @@
+"""The embedded small language model: a `TextScorer` that needs no key and, after one download, no network.
+
+```
+with LocalScorer(workers=2) as scorer:
+    scores = await scorer.score("Question: What is the capital of France?\\nAnswer:", [" Paris", " Rome"])
+```
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from core.adapters.model_fetch import find_model
+
+NEEDED = ("numpy", "gguf", "tokenizers")
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+REMEMBERED_HOMES = 1000
+
+
+class LocalScorer:
+    """Exact log-probabilities of given continuations under the embedded model.
+
+    It owns `workers` processes, one core each, which load the model while the caller goes on; `close`, or
+    leaving a `with` block, ends them. `model` names the file and the start of its SHA-256.
+
+    Raises `ImportError` when the extra `local` is not installed and `ModelFetchError` when the model
+    cannot be had.
+    """
+
+    def __init__(self, *, workers: int = 1):
+        if workers < 1:
+            raise ValueError(f"workers must be at least 1, not {workers}")
+        _check_installed()
+        found = find_model()
+        self.model = f"{found.path.stem}@{found.sha256[:12]}"
+        self._workers = [_Worker(found.path) for _ in range(workers)]
+        self._homes: dict[str, _Worker] = {}
+
+    async def score(self, context: str, continuations: Sequence[str]) -> list[float]:
+        """The sum of log P(token | everything before it) over the tokens of each continuation, raw.
+
+        Context and continuation are tokenised apart, so the space between them belongs to the
+        continuation's front. Text that looks like a special token is spelt out as characters.
+
+        Raises `ValueError` for an empty continuation and for more tokens than the model reads, and
+        `RuntimeError` when a worker process has died.
+        """
+        if isinstance(continuations, str):
+            raise ValueError("continuations is one text; give a list of texts")
+        if not continuations:
+            return []
+        worker = self._choose_worker(context)
+        return await worker.score(context, list(continuations))
+
+    def close(self) -> None:
+        """End the worker processes; calling it again does nothing."""
+        for worker in self._workers:
+            worker.close()
+
+    def __enter__(self) -> LocalScorer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _choose_worker(self, context: str) -> _Worker:
+        """The worker that saw such a beginning, unless waiting for it costs more than reading the context."""
+        beginning = context[:100]
+        idlest = min(self._workers, key=lambda worker: worker.pending_characters)
+        home = self._homes.pop(beginning, idlest)
+        if home.pending_characters > idlest.pending_characters + len(context):
+            home = idlest
+        self._homes[beginning] = home
+        if len(self._homes) > REMEMBERED_HOMES:
+            del self._homes[next(iter(self._homes))]
+        return home
+
+
+class _Worker:
+    """One process and the thread that talks to it, a request at a time."""
+
+    def __init__(self, model_path: Path):
+        self.pending_characters = 0
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the worker)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "core.adapters.local_worker", str(model_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=_worker_environment(),
+        )
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-scorer")
+        self._ready = False
+
+    async def score(self, context: str, continuations: list[str]) -> list[float]:
+        request = {"context": context, "continuations": continuations}
+        characters = len(context) + sum(map(len, continuations))
+        self.pending_characters += characters
+        try:
+            loop = asyncio.get_running_loop()
+            return (await loop.run_in_executor(self._thread, self._exchange, request))["scores"]
+        finally:
+            self.pending_characters -= characters
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._process.terminate()
+        self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
+
+    def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+        if not self._ready:
+            self._read()
+            self._ready = True
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the read that follows tells how the process ended
+        return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            self._errors.seek(0)
+            words = self._errors.read().decode(errors="replace").strip().splitlines()
+            raise RuntimeError(
+                f"a worker of the embedded model ended with exit code {code}: "
+                f"{words[-1] if words else 'it said nothing (out of memory?)'}"
+            )
+        reply = json.loads(line)
+        if "error" in reply:
+            raise ValueError(reply["error"])
+        return reply
+
+
+def _check_installed() -> None:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"the embedded model needs {', '.join(missing)}: install the extra `local` "
+            "(pip install 'harness[local]')"
+        )
+
+
+def _worker_environment() -> dict[str, str]:
+    """This process's environment with one thread for linear algebra, and `core` where it was found here."""
+    package_parent = str(Path(__file__).parents[2])
+    paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | dict.fromkeys(THREAD_VARIABLES, "1") | {"PYTHONPATH": os.pathsep.join(paths)}
