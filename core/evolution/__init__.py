@@ -1,5 +1,8 @@
 """Evolution: diagnosis of failures, bounded edits of the text, and the gate that lets them through."""
 
+from core.evolution.comparison import compare_pairs, settle_probation
+from core.evolution.gate import classify_quadrants, gate_decision, pair_block
+from core.evolution.planning import detectable_gain, expected_null_accepts
 from core.evolution.protocols import PromptStore, RunLog, SkillStore
 from core.evolution.types import (
     CaseSample,
@@ -44,4 +47,11 @@ __all__ = [
     "SpanMetrics",
     "SystemCasePack",
     "ToolCasePack",
+    "classify_quadrants",
+    "compare_pairs",
+    "detectable_gain",
+    "expected_null_accepts",
+    "gate_decision",
+    "pair_block",
+    "settle_probation",
 ]

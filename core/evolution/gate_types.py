@@ -1,4 +1,4 @@
-"""Values of the gate: what it is given, what it decides, and the paired comparisons that share its pairs.
+"""Values of the gate: what it is given and what it decides.
 
 Words used here: *baseline* is the skill in force, *candidate* the edited one. A pair is both on the
 same question. W counts improved pairs, L regressed ones, D = W + L the discordant ones, S the signed and
@@ -17,7 +17,6 @@ Metric = Literal["hard", "soft", "mixed"]
 LadderKind = Literal["plan", "stratified"]
 LadderSource = Literal["diagnosis", "diagnosis+validation"]
 LadderExclusion = Literal["question", "video"]
-SettlementDecision = Literal["kept", "rolled_back", "open"]
 
 TAU_WITH_PROBATION = 0.60
 TAU_WITHOUT_PROBATION = 0.75
@@ -244,13 +243,14 @@ class GateVerdict:
     statistic (S): sum over discordant pairs of sign x weight x level. threshold: the least S that would be
         CONFIRMED at this look; `None` when no S could.
     probability (P): P(S0 < S) + P(S0 = S) / 2 under fair signs. tau: what P is compared with.
-    exact_p: P(S0 >= S). alpha, alpha_spent: the error bound, and what all looks so far have spent of it.
+    exact_p: P(S0 >= S), and 1 for S <= 0. alpha, alpha_spent: the error bound, and what all looks so far have
+        spent of it.
     predictive_power: chance of ending accepted, `None` where it was not asked.
     expected_discordant: discordant pairs expected among the remaining questions, `None` likewise.
     e_value: evidence against "the edit changes nothing", for combining gates.
     probe_net_regressions: regressed minus improved among probes.
 
-    After `infra_abort` no test happened: statistic, probabilities, alpha spent and e-value are `None`.
+    After `infra_abort` no test happened: threshold, probabilities, alpha spent and e-value are `None`.
     """
 
     decision: Decision
@@ -261,10 +261,10 @@ class GateVerdict:
     improved: int
     regressed: int
     discordant: int
+    statistic: int
     probe_net_regressions: int
     tau: float
     alpha: float
-    statistic: int | None = None
     threshold: int | None = None
     probability: float | None = None
     exact_p: float | None = None
@@ -315,98 +315,3 @@ def _ground(verdict: GateVerdict) -> str:
     if v.reason == "futility":
         return f", and the chance of still ending accepted is only {v.predictive_power:.3f}"
     return f"; the chance that the edit helps is {v.probability:.3f} so far"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PairedComparison:
-    """Two versions on the same questions, hard correctness only.
-
-    n: answered pairs; missing: pairs without an answer on either side; W, L, D: improved, regressed,
-    discordant; P: P(Bin(D + 1, 1/2) <= W). difference: accuracy of the second minus the first, in [-1, 1],
-    `None` without pairs. low, high: 95 % interval of the difference from a bootstrap over `groups` groups
-    (10,000 seeded draws), `None` with fewer than two groups.
-    """
-
-    n: int
-    W: int
-    L: int
-    D: int
-    P: float
-    difference: float | None
-    low: float | None
-    high: float | None
-    groups: int
-    missing: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ProbationSettlement:
-    """How a probation ended: `kept`, `rolled_back`, or still `open` because too much of R is missing.
-
-    n, W, L, D, P as in `PairedComparison`; missing: ids without an answer; settle_tau: what P was
-    compared with; reason: the ground in one sentence.
-    """
-
-    decision: SettlementDecision
-    reason: str
-    n: int
-    W: int
-    L: int
-    D: int
-    P: float
-    missing: int
-    settle_tau: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HeldGate:
-    """What `expected_null_accepts` needs to know of a gate that a run held.
-
-    planned: the ladder's length; answered, discordant: pairs it saw; probation_pairs,
-    probation_discordant: the same of the settlement, `probation_pairs = 0` where an acceptance cannot be
-    taken back; `probation_discordant = None` where no settlement took place, then the gate's own rate stands in.
-    shared: the file is shared by task types (it needs the higher tau).
-    """
-
-    planned: int
-    answered: int
-    discordant: int
-    probation_pairs: int = 0
-    probation_discordant: int | None = None
-    shared: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.discordant <= self.answered <= self.planned:
-            raise ValueError(
-                f"held gate: need discordant <= answered <= planned, "
-                f"got {self.discordant}, {self.answered}, {self.planned}"
-            )
-        if not 0 <= (self.probation_discordant or 0) <= self.probation_pairs:
-            raise ValueError(
-                f"held gate: probation_discordant ({self.probation_discordant}) must lie between 0 and "
-                f"probation_pairs ({self.probation_pairs})"
-            )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NullAccepts:
-    """How many edits chance alone would have accepted and kept, over seeded draws.
-
-    accepted, kept: means; the `_low` and `_high` ends hold the middle 90 % of draws. gates, draws: counts.
-    """
-
-    gates: int
-    draws: int
-    accepted: float
-    accepted_low: float
-    accepted_high: float
-    kept: float
-    kept_low: float
-    kept_high: float
-
-    def explain(self, *, accepted: int, kept: int) -> str:
-        """What was observed beside what chance would have done, in one sentence."""
-        return (
-            f"{self.gates} gates: {accepted} accepted, {kept} kept; had every edit been worthless: "
-            f"{self.accepted:.1f} accepted, {self.kept:.1f} kept."
-        )

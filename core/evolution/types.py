@@ -4,17 +4,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from core.evolution.comparison import PairedComparison, ProbationSettlement
 from core.evolution.gate_types import (
     GateEvidence,
     GateParams,
     GateVerdict,
-    HeldGate,
-    NullAccepts,
-    PairedComparison,
     PairResult,
-    ProbationSettlement,
     QuadrantClassification,
 )
+from core.evolution.planning import HeldGate, NullAccepts
 
 __all__ = [
     "CasePack",
