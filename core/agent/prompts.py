@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from core.agent.skills import SkillSet
+from core.agent.skills import SkillSet, parse_lines
+from core.agent.tactics import TACTICS
 from core.protocols import ToolDispatcher
 from core.tree.condense import Prompts
 from core.types import GeneratedQuestion, lettered_options
@@ -43,13 +44,22 @@ def system_prompt(prompts: Prompts, tools: ToolDispatcher, skills: SkillSet, tas
 
     What changes least comes first, so that providers can reuse the beginning of earlier prompts.
     """
+    skill_text = skills.text_for(task_type)
     parts = [
         prompts.read("system"),
         prompts.read("protocol"),
         f"# Tools\n\n{tools.describe()}",
-        skills.text_for(task_type),
+        skill_text,
+        _places(skill_text),
     ]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
+def _places(skill_text: str) -> str:
+    """What the places mean that the skill's lines name, for models that read the lines as advice."""
+    named = {line.tactic for line in parse_lines(skill_text)}
+    items = [f"- `{name}`: {tactic.meaning}" for name, tactic in TACTICS.items() if name in named]
+    return "\n".join(["# Places named in the skill", "", *items]) if items else ""
 
 
 def user_prompt(question: GeneratedQuestion) -> str:

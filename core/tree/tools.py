@@ -59,6 +59,17 @@ class TreeTools:
             **({"observe_frame": self._observe_frame} if vlm else {}),
         }
 
+    def with_prompts(self, prompts: Prompts) -> "TreeTools":
+        """The same tools under other tool prompts, such as a candidate's."""
+        return TreeTools(
+            self._tree,
+            llm=self._llm,
+            vlm=self._vlm,
+            prompts=prompts,
+            index=self._index,
+            folder=self._folder,
+        )
+
     def describe(self) -> str:
         """The available tools as a Markdown list."""
         return "\n".join(describe_tool(name) for name in TOOLS if name in self._tools)
