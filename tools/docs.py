@@ -61,8 +61,10 @@ def readme() -> str:
     """README.md: the index notebook as Markdown, its code with the saved outputs, hidden cells left out."""
     notebook = nbformat.read(ROOT / "nbs" / "index.ipynb", as_version=4)
     notebook.cells = [cell for cell in notebook.cells if not _hidden(cell)]
+    notebook.metadata["language_info"] = {"name": "python"}
     text, _ = MarkdownExporter().from_notebook_node(notebook)
     text = re.sub(r"(?m)^#\|.*\n|^# \|.*\n", "", text)
+    text = text.replace("](loop.svg)", "](nbs/loop.svg)")
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
