@@ -88,10 +88,12 @@ class GateEvidence:
     ) -> "GateEvidence":
         """Evidence from blocks of pairs in the order they were asked; `weights=None` means all 1.
 
+        An empty block is no look and is left out.
+
         Raises `ValueError` when there are more pairs than were planned, a question appears twice, or a
         block's weights are not those planned for its place.
         """
-        frozen_blocks = tuple(tuple(block) for block in blocks)
+        frozen_blocks = tuple(tuple(block) for block in blocks if block)
         frozen_weights = (1,) * planned if weights is None else tuple(int(weight) for weight in weights)
         if planned < 0 or len(frozen_weights) != planned:
             raise ValueError(f"planned {planned} questions but {len(frozen_weights)} weights")
