@@ -22,7 +22,7 @@ _LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s*(.*)", re.DOTALL)
 
 
 def lettered_options(options: Sequence[str]) -> dict[str, str]:
-    """Letter -> text of each option, in order: `("A. a car", "B. a cat")` gives `{"A": "a car", "B": "a cat"}`.
+    """Letter -> text of each option: `("A. a car", "B. a cat")` gives `{"A": "a car", "B": "a cat"}`.
 
     Letters written in the options count only if every option has one and no two are the same; else the
     options are lettered in order and keep their whole text, so that an option that merely begins like a

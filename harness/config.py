@@ -71,11 +71,17 @@ class _Places:
 class _Players(_Places):
     """Who answers, who proposes, and how the calls are made."""
 
-    agent: str = science("openai", "openai (any compatible endpoint) or local (the embedded model)", "structural")
+    agent: str = science(
+        "openai", "openai (any compatible endpoint) or local (the embedded model)", "structural"
+    )
     model_path: str = engineering("", "GGUF file for the embedded model; empty: fetch the default once")
     workers: int = engineering(0, "processes of the embedded model; 0: one per core")
-    temperature: float | None = science(None, "sampling temperature; empty: the endpoint's default", "structural")
-    max_tokens: int | None = science(None, "most tokens of one reply; empty: the endpoint's default", "structural")
+    temperature: float | None = science(
+        None, "sampling temperature; empty: the endpoint's default", "structural"
+    )
+    max_tokens: int | None = science(
+        None, "most tokens of one reply; empty: the endpoint's default", "structural"
+    )
     proposer: str = science("llm", "who proposes edits: llm or catalogue", "decision")
     catalogue: str = science("", "Markdown file of ready-made lines for the catalogue proposer", "decision")
     concurrency: int = engineering(8, "rollouts at once")
@@ -101,10 +107,14 @@ class _Rollouts(_Players):
     """How a question is answered, and how questions are dealt out."""
 
     max_steps: int = science(15, "most tool calls of one rollout", "structural")
-    skill_mode: str = science("auto", "auto (skills in the prompt), manual (read by tool) or none", "structural")
+    skill_mode: str = science(
+        "auto", "auto (skills in the prompt), manual (read by tool) or none", "structural"
+    )
     n_samples: int = engineering(0, "infer, eval: size of a stratified sample; 0: all questions")
     seed: int = science(0, "seed of every random choice but the pools' cut", "structural")
-    split_seed: int = science(0, "seed of the pools' cut; keep it when repeating with other seeds", "structural")
+    split_seed: int = science(
+        0, "seed of the pools' cut; keep it when repeating with other seeds", "structural"
+    )
     split_by: str = science("video", "what pools may not share: video or question", "structural")
     test_size: int = science(80, "questions sealed for the final test", "structural")
     val_size: int = science(80, "questions that measure every epoch", "structural")
@@ -127,7 +137,9 @@ class _Loop(_Rollouts):
     edit_schedule: str = science("cosine", "how the budget falls: constant, linear or cosine", "decision")
     evolve_targets: str = science("skills+system+tools", "what may change, joined by +", "decision")
     cooldown: int = science(1, "steps that a file rests after a rejected edit", "decision")
-    probation: bool = science(True, "accepted edits must still hold at the epoch's full evaluation", "decision")
+    probation: bool = science(
+        True, "accepted edits must still hold at the epoch's full evaluation", "decision"
+    )
     cache_max_age: int = science(2, "epochs that a cached baseline answer stays valid", "decision")
     infra_max_rate: float = science(0.10, "share of failed rollouts that stops a step", "decision")
     momentum: bool = science(True, "write one guidance per changed file after each epoch", "decision")
@@ -164,8 +176,12 @@ class RunConfig(_Loop):
     gate_gamma: float = science(0.7, "how much of the old solve rate an update keeps", "decision")
     gate_n_probes: int = science(4, "easy questions at the ladder's tail", "structural")
     gate_ladder: str = science("plan", "order of the questions: plan or stratified", "decision")
-    gate_source: str = science("diagnosis", "pool of the ladder: diagnosis or diagnosis+validation", "structural")
-    gate_exclude: str = science("question", "what an edit may not be judged on: its question or its video", "decision")
+    gate_source: str = science(
+        "diagnosis", "pool of the ladder: diagnosis or diagnosis+validation", "structural"
+    )
+    gate_exclude: str = science(
+        "question", "what an edit may not be judged on: its question or its video", "decision"
+    )
     gate_max_per_step: int = science(0, "gates in one step, most failures first; 0: all", "decision")
     gate_settle_tau: float = science(0.50, "least posterior that ends a probation well", "decision")
     gate_slow_tau: float = science(0.60, "least posterior for prompts and for a new best", "decision")
@@ -183,7 +199,9 @@ def _problem_unless(holds: bool, sentence: str) -> list[str]:
 
 def _positive(config: RunConfig, *names: str) -> list[str]:
     values = {name: getattr(config, name) for name in names}
-    return [f"{name}: {value} is not positive" for name, value in values.items() if not 0 < value < float("inf")]
+    return [
+        f"{name}: {value} is not positive" for name, value in values.items() if not 0 < value < float("inf")
+    ]
 
 
 def _not_negative(config: RunConfig, *names: str) -> list[str]:
@@ -243,7 +261,7 @@ def check_edit_budget(config: RunConfig) -> list[str]:
     start, end = config.edit_budget_start, config.edit_budget_end
     targets = config.evolve_targets.split("+")
     return [
-        *_problem_unless(1 <= end, f"edit_budget_end: {end} is below 1"),
+        *_problem_unless(end >= 1, f"edit_budget_end: {end} is below 1"),
         *_problem_unless(end <= start, f"edit_budget_end: {end} is above edit_budget_start {start}"),
         *_one_of(config, "edit_schedule", "constant", "linear", "cosine"),
         *_problem_unless(
@@ -364,7 +382,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 # %% ../nbs/00_config.ipynb #ad38bfc9
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The fields that a YAML file sets. Raises `ConfigError` when it is missing, broken or holds unknown names."""
+    """The fields that a YAML file sets. Raises `ConfigError` when it is missing, broken or names no field."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_StrictLoader)
     except OSError as error:
@@ -387,7 +405,7 @@ def _science_problem(name: str, origin: str) -> list[str]:
     fact = field_facts().get(name, {})
     return _problem_unless(
         fact.get("kind") != "science",
-        f"{PREFIX}{name.upper()} in {origin}: {name} is a science parameter; set it in the YAML file or by flag",
+        f"{PREFIX}{name.upper()} in {origin}: {name} is a science parameter; set it in the YAML or by flag",
     )
 
 
@@ -423,7 +441,7 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     env_file: str | Path = ".env",
 ) -> RunConfig:
-    """The configuration of a run: command line > environment > `.env` > YAML > defaults, all four layers checked.
+    """The configuration of a run, checked: command line > environment > `.env` > YAML > defaults.
 
     `path`: YAML file, or `None` for none. `cli`: field -> value of the flags given, `None` meaning not given.
     `environment`: variables to look at, by default those of the process. `env_file`: may be missing.

@@ -142,8 +142,7 @@ def run_job(connection: sqlite3.Connection, job: _Job) -> Exception | None:
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError, ValueError, OverflowError) as error:
         connection.execute("ROLLBACK TO job")
         return error
-    finally:
-        connection.execute("RELEASE job")
+    connection.execute("RELEASE job")
     return None
 
 # %% ../nbs/01_log.ipynb #640d2f49
@@ -284,8 +283,8 @@ FIXED_TABLES = (
     """CREATE UNIQUE INDEX IF NOT EXISTS _events_key
         ON _events (run_id, epoch, ifnull(step, -1), phase, event_type, target) WHERE epoch IS NOT NULL""",
     """CREATE TABLE IF NOT EXISTS llm_calls (
-        id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, timestamp TEXT, role TEXT, scope TEXT, request_hash TEXT,
-        model TEXT, prompt_tokens INTEGER, completion_tokens INTEGER, latency_s REAL, attempts INTEGER,
+        id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, timestamp TEXT, role TEXT, scope TEXT,
+        request_hash TEXT, model TEXT, prompt_tokens INTEGER, completion_tokens INTEGER, latency_s REAL, attempts INTEGER,
         error TEXT, cost REAL)""",
 )
 
@@ -314,13 +313,9 @@ def status_after(error: BaseException | None) -> str:
     interrupted = isinstance(error, KeyboardInterrupt | asyncio.CancelledError | SystemExit)
     return "interrupted" if interrupted else "failed"
 
-# %% ../nbs/01_log.ipynb #94366958
-class HarnessLog:
-    """The database of a run: tables, rows, events. A context manager; thread-safe.
-
-    `synchronous`: `FULL` (nothing acknowledged is lost, even in a power cut) or `NORMAL`. Raises `LogError`
-    when the file can not be opened or written, `sqlite3.IntegrityError` for a key that exists.
-    """
+# %% ../nbs/01_log.ipynb #b434b529
+class _OpenRun:
+    """A run's row in `_runs`: begun on opening, ended on leaving the `with` block."""
 
     def __init__(
         self,
@@ -334,38 +329,25 @@ class HarnessLog:
         writer = GroupCommitWriter(Path(db_path), synchronous)
         try:
             writer.submit(*[Statement(sql) for sql in FIXED_TABLES])
-            self._begin(writer, True, run_id, git_sha, config_snapshot)
+            self._begin(writer, run_id, git_sha, config_snapshot, owns_writer=True)
         except BaseException:
             writer.close()
             raise
 
-    def _begin(
-        self,
-        writer: GroupCommitWriter,
-        owns_writer: bool,
-        run_id: str,
-        git_sha: str | None,
-        config_snapshot: Mapping[str, Any] | None,
-    ) -> None:
+    def _begin(self, writer, run_id, git_sha=None, config_snapshot=None, *, owns_writer: bool) -> None:
         if not run_id.strip():
             raise ValueError("run_id: is empty")
         self.run_id, self._writer, self._owns_writer = run_id, writer, owns_writer
-        config = json.dumps(config_snapshot, ensure_ascii=False, default=str) if config_snapshot else None
+        config = None if config_snapshot is None else storable(config_snapshot)
         first = "INSERT OR IGNORE INTO _runs (run_id, git_sha, started_at, config) VALUES (?, ?, ?, ?)"
-        writer.submit(
-            Statement(first, ((run_id, git_sha, now(), config),)),
-            Statement("UPDATE _runs SET status = 'running', finished_at = NULL WHERE run_id = ?", ((run_id,),)),
-        )
+        running = "UPDATE _runs SET status = 'running', finished_at = NULL WHERE run_id = ?"
+        writer.submit(Statement(first, ((run_id, git_sha, now(), config),)), Statement(running, ((run_id,),)))
 
     def for_run(self, run_id: str) -> "HarnessLog":
-        """The log of another run in the same database, through the same one writer (an evaluation, a gate)."""
-        other = object.__new__(HarnessLog)
-        other._begin(self._writer, False, run_id, None, None)
+        """The log of another run (an evaluation, a gate) in the same database, through the same one writer."""
+        other = object.__new__(type(self))
+        other._begin(self._writer, run_id, owns_writer=False)
         return other
-
-    @property
-    def db_path(self) -> Path:
-        return self._writer.db_path
 
     def __enter__(self) -> "HarnessLog":
         return self
@@ -377,6 +359,18 @@ class HarnessLog:
         finally:
             if self._owns_writer:
                 self._writer.close()
+
+# %% ../nbs/01_log.ipynb #94366958
+class HarnessLog(_OpenRun):
+    """The database of a run: tables, rows, events. A context manager; thread-safe.
+
+    `synchronous`: `FULL` (nothing acknowledged is lost, even in a power cut) or `NORMAL`. Raises `LogError`
+    when the file can not be opened or written, `sqlite3.IntegrityError` for a key that exists.
+    """
+
+    @property
+    def db_path(self) -> Path:
+        return self._writer.db_path
 
     def _stamped(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         return [{"run_id": self.run_id, "timestamp": now(), **row} for row in rows]
@@ -423,9 +417,13 @@ class HarnessLog:
         phase: str = "",
         target: str = "",
     ) -> None:
-        """Records a decision as JSON. With an epoch, the same key again overwrites; without, each one is kept."""
+        """Records a decision as JSON. With an epoch, the same key overwrites; without, each one is kept."""
         place = {"epoch": epoch, "step": step, "phase": phase, "target": target}
-        row = {"event_type": event_type, "payload": json.dumps(payload, ensure_ascii=False, default=str), **place}
+        row = {
+            "event_type": event_type,
+            "payload": json.dumps(payload, ensure_ascii=False, default=str),
+            **place,
+        }
         self.upsert("_events", row)
 
     def set_run_versions(self, run_id: str, skills: str, prompts: str, questions_ref: str) -> None:
@@ -436,7 +434,7 @@ class HarnessLog:
 # %% ../nbs/01_log.ipynb #464bec3d
 @contextlib.contextmanager
 def open_for_reading(db_path: str | Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection whose rows can be read by name. Raises `LogError` when there is no such database."""
+    """A read-only connection whose rows can be read by name. Raises `LogError` if there is no database."""
     path = Path(db_path)
     if not path.is_file():
         raise LogError(f"{path}: there is no such database")

@@ -1,7 +1,7 @@
 """Builds the site into `_docs/`, and README.md from `nbs/index.ipynb`.
 
-nbdev prepares the notebooks (`_proc/`): it renders signatures and docstrings. Quarto turns that into pages where
-it is installed; elsewhere smalldocs does, from the same `_quarto.yml`. `--check` builds, but changes
+nbdev prepares the notebooks (`_proc/`): it renders signatures and docstrings. Quarto turns that into pages
+where it is installed; elsewhere smalldocs does, from the same `_quarto.yml`. `--check` builds, but changes
 neither README.md nor anything else that is committed, and fails when README.md is out of step.
 """
 

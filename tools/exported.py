@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 def fresh_copy(root: Path, folder: Path) -> Path:
     """A copy of what nbdev needs: configuration, notebooks, and an otherwise empty package."""
     copy = folder / "project"
-    shutil.copytree(root / "nbs", copy / "nbs", symlinks=True, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    no_checkpoints = shutil.ignore_patterns(".ipynb_checkpoints")
+    shutil.copytree(root / "nbs", copy / "nbs", symlinks=True, ignore=no_checkpoints)
     (copy / "harness").mkdir()
     for name in ["settings.ini", "_quarto.yml", "pyproject.toml", "harness/__init__.py"]:
         shutil.copy(root / name, copy / name)

@@ -31,7 +31,9 @@ def rerun(path: Path) -> None:
     os.chdir(path.parent)
     shell = CaptureShell(path=path.parent, mpl_format="svg")
     shell.run_cell("%config InlineBackend.rc = {'svg.hashsalt': 'harness'}")
-    shell.run_cell("%config InlineBackend.print_figure_kwargs = {'bbox_inches': 'tight', 'metadata': {'Date': None}}")
+    shell.run_cell(
+        "%config InlineBackend.print_figure_kwargs = {'bbox_inches': 'tight', 'metadata': {'Date': None}}"
+    )
     for cell in notebook.cells:
         if cell.cell_type != "code" or skipped(cell):
             continue
