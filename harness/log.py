@@ -284,7 +284,8 @@ FIXED_TABLES = (
         ON _events (run_id, epoch, ifnull(step, -1), phase, event_type, target) WHERE epoch IS NOT NULL""",
     """CREATE TABLE IF NOT EXISTS llm_calls (
         id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, timestamp TEXT, role TEXT, scope TEXT,
-        request_hash TEXT, model TEXT, prompt_tokens INTEGER, completion_tokens INTEGER, latency_s REAL, attempts INTEGER,
+        request_hash TEXT, model TEXT,
+        prompt_tokens INTEGER, completion_tokens INTEGER, latency_s REAL, attempts INTEGER,
         error TEXT, cost REAL)""",
 )
 
@@ -344,7 +345,7 @@ class _OpenRun:
         writer.submit(Statement(first, ((run_id, git_sha, now(), config),)), Statement(running, ((run_id,),)))
 
     def for_run(self, run_id: str) -> "HarnessLog":
-        """The log of another run (an evaluation, a gate) in the same database, through the same one writer."""
+        """The log of another run (an evaluation, a gate) in the same database, through the one writer."""
         other = object.__new__(type(self))
         other._begin(self._writer, run_id, owns_writer=False)
         return other
