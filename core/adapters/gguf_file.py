@@ -10,7 +10,7 @@ from gguf import GGUFReader, ReaderTensor
 from gguf.quants import dequantize
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from core.adapters.llama import Array, LlamaLayer, LlamaShape, LlamaWeights
+from core.adapters.llama import Array, LlamaShape, LlamaWeights
 
 PRE_TOKENIZERS = {
     "smollm": lambda: pre_tokenizers.Sequence(
@@ -23,7 +23,19 @@ PRE_TOKENIZERS = {
 }
 """By the name that GGUF files give under `tokenizer.ggml.pre`."""
 
-SLICE_ROWS = 256
+SLICE_ROWS = 128
+
+
+class _QuickReader(GGUFReader):
+    """A `GGUFReader` over a plain view of the file: slices of a memory map make it four times slower."""
+
+    @property
+    def data(self) -> np.ndarray:
+        return self._data
+
+    @data.setter
+    def data(self, mapped: np.ndarray) -> None:
+        self._data = np.asarray(mapped)
 
 
 def read_gguf(path: Path) -> tuple[LlamaShape, LlamaWeights, Tokenizer]:
@@ -33,7 +45,7 @@ def read_gguf(path: Path) -> tuple[LlamaShape, LlamaWeights, Tokenizer]:
     byte-level BPE tokenizer.
     """
     try:
-        reader = GGUFReader(path)
+        reader = _QuickReader(path)
     except (ValueError, IndexError) as error:
         raise ValueError(f"{path} is not a readable GGUF file ({error})") from error
     try:
@@ -90,48 +102,61 @@ def _read_tokenizer(reader: GGUFReader) -> Tokenizer:
 def _read_weights(tensors: Mapping[str, ReaderTensor], shape: LlamaShape) -> LlamaWeights:
     if "output.weight" in tensors:
         raise ValueError("it has an output matrix of its own (output.weight) instead of tied embeddings")
-    return LlamaWeights(
-        embedding=_matrix(tensors["token_embd.weight"]),
-        layers=tuple(_read_layer(tensors, f"blk.{number}.", shape) for number in range(shape.layers)),
-        output_norm=_matrix(tensors["output_norm.weight"]),
+    query_columns, key_columns = shape.heads * shape.head_width, shape.kv_heads * shape.head_width
+    query_key_columns = query_columns + key_columns
+
+    def stacked(*size: int) -> Array:
+        return np.empty((shape.layers, *size), dtype=np.float32)
+
+    weights = LlamaWeights(
+        embedding=_values(tensors["token_embd.weight"]),
+        attention_norm=stacked(shape.width),
+        query_key_value=stacked(shape.width, query_key_columns + key_columns),
+        attention_output=stacked(query_columns, shape.width),
+        feed_forward_norm=stacked(shape.width),
+        gate_up=stacked(shape.width, 2 * shape.hidden),
+        down=stacked(shape.hidden, shape.width),
+        output_norm=_values(tensors["output_norm.weight"]),
     )
+    for layer in range(shape.layers):
+
+        def tensor(name: str, layer: int = layer) -> ReaderTensor:
+            return tensors[f"blk.{layer}.{name}.weight"]
+
+        query = _halves_from_pairs(_values(tensor("attn_q")), shape.heads)
+        query /= np.float32(np.sqrt(shape.head_width))
+        key = _halves_from_pairs(_values(tensor("attn_k")), shape.kv_heads)
+        weights.query_key_value[layer, :, :query_columns] = query.T
+        weights.query_key_value[layer, :, query_columns:query_key_columns] = key.T
+        _fill(weights.query_key_value[layer, :, query_key_columns:].T, tensor("attn_v"))
+        _fill(weights.attention_output[layer].T, tensor("attn_output"))
+        _fill(weights.gate_up[layer, :, : shape.hidden].T, tensor("ffn_gate"))
+        _fill(weights.gate_up[layer, :, shape.hidden :].T, tensor("ffn_up"))
+        _fill(weights.down[layer].T, tensor("ffn_down"))
+        _fill(weights.attention_norm[layer], tensor("attn_norm"))
+        _fill(weights.feed_forward_norm[layer], tensor("ffn_norm"))
+    return weights
 
 
-def _read_layer(tensors: Mapping[str, ReaderTensor], prefix: str, shape: LlamaShape) -> LlamaLayer:
-    def matrix(name: str) -> Array:
-        return _matrix(tensors[f"{prefix}{name}.weight"])
-
-    query = _halves_from_pairs(matrix("attn_q"), shape.heads) / np.float32(np.sqrt(shape.head_width))
-    key = _halves_from_pairs(matrix("attn_k"), shape.kv_heads)
-    return LlamaLayer(
-        attention_norm=matrix("attn_norm"),
-        query_key_value=_columns(query, key, matrix("attn_v")),
-        attention_output=_columns(matrix("attn_output")),
-        feed_forward_norm=matrix("ffn_norm"),
-        gate_up=_columns(matrix("ffn_gate"), matrix("ffn_up")),
-        down=_columns(matrix("ffn_down")),
-    )
+def _values(tensor: ReaderTensor) -> Array:
+    """Dequantised values, (outputs, inputs)."""
+    result = np.empty([int(length) for length in reversed(tensor.shape)], dtype=np.float32)
+    _fill(result, tensor)
+    return result
 
 
-def _matrix(tensor: ReaderTensor) -> Array:
-    """Dequantised values, (outputs, inputs), in slices of rows that bound the memory of intermediates.
+def _fill(target: Array, tensor: ReaderTensor) -> None:
+    """Write the dequantised values to `target` (outputs, inputs), in slices of rows that stay in the cache.
 
     A slice is handed to the dequantiser as one long row, since that works row by row in Python.
     """
-    result = np.empty([int(length) for length in reversed(tensor.shape)], dtype=np.float32)
-    for start in range(0, len(result), SLICE_ROWS):
+    for start in range(0, len(target), SLICE_ROWS):
         rows = slice(start, start + SLICE_ROWS)
-        values = dequantize(np.asarray(tensor.data[rows]).reshape(1, -1), tensor.tensor_type)
-        result[rows] = values.reshape(result[rows].shape)
-    return result
+        values = dequantize(tensor.data[rows].reshape(1, -1), tensor.tensor_type)
+        target[rows] = values.reshape(target[rows].shape)
 
 
 def _halves_from_pairs(matrix: Array, heads: int) -> Array:
     """GGUF files put the two numbers that the rotary embedding turns side by side; we want them in halves."""
     outputs, inputs = matrix.shape
     return matrix.reshape(heads, -1, 2, inputs).swapaxes(1, 2).reshape(outputs, inputs)
-
-
-def _columns(*matrices: Array) -> Array:
-    """Matrices (outputs, inputs) joined into one of shape (inputs, outputs), contiguous."""
-    return np.ascontiguousarray(np.concatenate(matrices).T)

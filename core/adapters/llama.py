@@ -13,7 +13,7 @@ cold or a warm cache and in whatever process of one machine:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
+Integers = NDArray[np.int64]
 
 BLOCK = 48
 """Positions that attend together; a multiple of every period that `row_period` may find."""
@@ -56,42 +57,59 @@ class LlamaShape:
 
 
 @dataclass(frozen=True, slots=True)
-class LlamaLayer:
-    """Weights of one layer; a matrix has the shape (inputs, outputs).
+class LlamaWeights:
+    """All weights. Those of the layers are stacked, so that they lie in few large pieces of memory.
 
-    The columns of `query_key_value` are those of all query heads, all key heads and all value heads. The
-    two halves of a query or key head are the pairs that the rotary embedding turns, and queries are
-    scaled by the root of the head's width. `gate_up` holds the gate's columns, then the others.
+    `embedding` (vocabulary, width) is also the output matrix; a layer's matrix is (inputs, outputs). The
+    columns of `query_key_value` are those of all query heads, all key heads and all value heads; the two
+    halves of a query or key head are the pairs that the rotary embedding turns, and queries are divided
+    by the root of the head's width. `gate_up` holds the gate's columns, then the others.
     """
 
+    embedding: Array
     attention_norm: Array
     query_key_value: Array
     attention_output: Array
     feed_forward_norm: Array
     gate_up: Array
     down: Array
-
-
-@dataclass(frozen=True, slots=True)
-class LlamaWeights:
-    """All weights; `embedding` (vocabulary, width) is also the output matrix."""
-
-    embedding: Array
-    layers: tuple[LlamaLayer, ...]
     output_norm: Array
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """Token numbers of a context, at least one, and of the continuations to score after it."""
+
+    context: Sequence[int]
+    continuations: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
 class Prefix:
-    """A context's tokens with their keys and values, both (layers, kv heads, tokens, head width)."""
+    """A context's tokens but the last; keys and values are (layers, kv heads, tokens, head width)."""
 
     tokens: tuple[int, ...]
     keys: Array
     values: Array
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Tokens that go through the layers side by side and see the prefix up to `position`, then themselves.
+
+    Either a block of the prefix itself, whose keys and values are stored there (`targets` is empty), or a
+    continuation: the context's last token and the continuation's tokens but the last, which predict
+    `targets`, the continuation's tokens.
+    """
+
+    prefix: Prefix
+    position: int
+    tokens: Sequence[int]
+    targets: Sequence[int] = ()
+
+
 class LlamaModel:
-    """Scores continuations of a context; both are token numbers.
+    """Scores continuations of contexts.
 
     The keys and values of the contexts last used are kept, up to `cache_tokens` tokens in all.
     """
@@ -103,130 +121,136 @@ class LlamaModel:
         self._cache_tokens = cache_tokens
         self._prefixes: OrderedDict[tuple[int, ...], Prefix] = OrderedDict()
 
-    def score(self, context: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[float]:
-        """The sum of log P(token | everything before it) over each continuation's tokens.
-
-        `context` has at least one token. Raises `ValueError` for an empty continuation and for a context
-        that is longer, with one of its continuations, than the model can read.
-        """
-        self._check_lengths(context, continuations)
-        prefix = self._prefix(tuple(context[:-1]))
-        scores: list[float] = []
-        for group in _groups(continuations, self._period):
-            scores += self._score_group(prefix, context[-1], group)
-        return scores
-
-    def _check_lengths(self, context: Sequence[int], continuations: Sequence[Sequence[int]]) -> None:
-        for number, continuation in enumerate(continuations, 1):
+    def check(self, request: Request) -> None:
+        """Raise `ValueError` for an empty continuation and for more tokens than the model can read."""
+        for number, continuation in enumerate(request.continuations, 1):
             if not continuation:
-                raise ValueError(f"continuation {number} of {len(continuations)} is empty")
-            total = len(context) + len(continuation)
+                raise ValueError(f"continuation {number} of {len(request.continuations)} is empty")
+            total = len(request.context) + len(continuation)
             if total > self.shape.max_tokens:
                 raise ValueError(
-                    f"context ({len(context)} tokens) and continuation {number} ({len(continuation)} tokens) "
-                    f"have {total} tokens together; the model reads at most {self.shape.max_tokens}: "
-                    "shorten the context"
+                    f"the context has {len(request.context)} tokens and continuation {number} has "
+                    f"{len(continuation)}, together more than the {self.shape.max_tokens} that the model "
+                    "reads: shorten the context"
                 )
 
-    def _score_group(self, prefix: Prefix, last: int, continuations: Sequence[Sequence[int]]) -> list[float]:
-        """Each continuation is fed as the context's last token and its own tokens but the last."""
-        starts = _starts(continuations, self._period)
-        rows = _padded_rows(starts[-1] + len(continuations[-1]), self._period)
-        tokens = np.zeros(rows, dtype=np.int64)
-        positions = np.zeros(rows, dtype=np.int64)
-        spans = [slice(start, start + len(c)) for start, c in zip(starts, continuations, strict=True)]
-        for span, continuation in zip(spans, continuations, strict=True):
-            tokens[span] = [last, *continuation[:-1]]
-            positions[span] = len(prefix.tokens) + np.arange(len(continuation))
+    def score(self, requests: Sequence[Request]) -> list[list[float]]:
+        """For each continuation, the sum of log P(token | everything before it) over its tokens.
 
-        def attend(layer: int, query: Array, key: Array, value: Array) -> Array:
-            mixed = np.zeros((rows, self.shape.heads * self.shape.head_width), dtype=np.float32)
-            for span in spans:
-                mixed[span] = _attend_after(
-                    query[span], key[span], value[span], prefix.keys[layer], prefix.values[layer]
-                )
-            return mixed
+        All requests go through the layers together; that changes no bit of a score. Raises as `check`.
+        """
+        for request in requests:
+            self.check(request)
+        pieces: list[Piece] = []
+        prefixes: dict[tuple[int, ...], Prefix] = {}
+        for request in requests:
+            tokens = tuple(request.context[:-1])
+            if tokens not in prefixes:
+                prefixes[tokens], known = self._start_prefix(tokens)
+                pieces += _prefix_pieces(prefixes[tokens], known)
+            pieces += _continuation_pieces(prefixes[tokens], request)
+        scores = iter([score for batch in _batches(pieces, self._period) for score in self._run(batch)])
+        self._remember(prefixes)
+        return [[next(scores) for _ in request.continuations] for request in requests]
 
-        hidden = self._run_layers(tokens, positions, attend)
-        hidden = _normalised(hidden, self._weights.output_norm, self.shape.epsilon)
-        targets = np.zeros(rows, dtype=np.int64)
-        for span, continuation in zip(spans, continuations, strict=True):
-            targets[span] = continuation
-        log_probabilities = _log_probabilities(hidden, targets, self._weights.embedding)
-        return [float(log_probabilities[span].sum()) for span in spans]
-
-    def _prefix(self, tokens: tuple[int, ...]) -> Prefix:
-        """The prefix of these tokens, from the cache as far as that reaches."""
+    def _start_prefix(self, tokens: tuple[int, ...]) -> tuple[Prefix, int]:
+        """A prefix filled in as far as the cache reaches, and the number of tokens that this is."""
         if tokens in self._prefixes:
-            self._prefixes.move_to_end(tokens)
-            return self._prefixes[tokens]
-        prefix, known = self._started_prefix(tokens)
-        for start in range(known, len(tokens), SEGMENT):
-            self._extend(prefix, start, min(start + SEGMENT, len(tokens)))
-        self._remember(prefix)
-        return prefix
-
-    def _started_prefix(self, tokens: tuple[int, ...]) -> tuple[Prefix, int]:
-        """A prefix with the whole blocks that the cache holds filled in, and how many tokens these are."""
+            return self._prefixes[tokens], len(tokens)
         shape = self.shape
         size = (shape.layers, shape.kv_heads, len(tokens), shape.head_width)
         prefix = Prefix(tokens, np.empty(size, dtype=np.float32), np.empty(size, dtype=np.float32))
         shared = {key: _common_length(key, tokens) // BLOCK * BLOCK for key in self._prefixes}
-        best = max(shared, key=lambda key: shared[key], default=None)
-        if best is None or shared[best] == 0:
-            return prefix, 0
-        known = shared[best]
-        self._prefixes.move_to_end(best)
-        prefix.keys[:, :, :known] = self._prefixes[best].keys[:, :, :known]
-        prefix.values[:, :, :known] = self._prefixes[best].values[:, :, :known]
+        source = max(shared, key=lambda key: shared[key], default=())
+        known = shared.get(source, 0)
+        if known > 0:
+            self._prefixes.move_to_end(source)
+            prefix.keys[:, :, :known] = self._prefixes[source].keys[:, :, :known]
+            prefix.values[:, :, :known] = self._prefixes[source].values[:, :, :known]
         return prefix, known
 
-    def _remember(self, prefix: Prefix) -> None:
-        self._prefixes[prefix.tokens] = prefix
+    def _remember(self, prefixes: Mapping[tuple[int, ...], Prefix]) -> None:
+        for tokens, prefix in prefixes.items():
+            self._prefixes[tokens] = prefix
+            self._prefixes.move_to_end(tokens)
         while sum(map(len, self._prefixes)) > self._cache_tokens:
             self._prefixes.popitem(last=False)
 
-    def _extend(self, prefix: Prefix, start: int, stop: int) -> None:
-        """Fill in the keys and values of the positions from `start`, a multiple of `BLOCK`, to `stop`."""
-        count = stop - start
-        rows = _padded_rows(count, self._period)
-        tokens = np.zeros(rows, dtype=np.int64)
-        tokens[:count] = prefix.tokens[start:stop]
+    def _run(self, batch: Sequence[Piece]) -> list[float]:
+        """Send pieces through the layers: fills in their prefixes, and returns the continuations' scores."""
+        spans = _spans(batch, self._period)
+        rows = _padded_rows(spans[-1].stop, self._period)
+        tokens, positions, targets = np.zeros((3, rows), dtype=np.int64)
+        for piece, span in zip(batch, spans, strict=True):
+            tokens[span] = piece.tokens
+            positions[span] = piece.position + np.arange(len(piece.tokens))
+            targets[span] = piece.targets or 0
+        hidden = self._run_layers(tokens, positions, list(zip(batch, spans, strict=True)))
+        scored = [span for piece, span in zip(batch, spans, strict=True) if piece.targets]
+        if not scored:
+            return []
+        first = scored[0].start
+        hidden = _normalised(hidden[first:], self._weights.output_norm, self.shape.epsilon)
+        log_probabilities = _log_probabilities(hidden, targets[first:], self._weights.embedding, self._period)
+        return [float(log_probabilities[span.start - first : span.stop - first].sum()) for span in scored]
 
-        def attend(layer: int, query: Array, key: Array, value: Array) -> Array:
-            keys, values = prefix.keys[layer], prefix.values[layer]
-            keys[:, start:stop] = key[:count].swapaxes(0, 1)
-            values[:, start:stop] = value[:count].swapaxes(0, 1)
-            mixed = np.zeros((rows, self.shape.heads * self.shape.head_width), dtype=np.float32)
-            for first in range(0, count, BLOCK):
-                block = slice(first, min(first + BLOCK, count))
-                before = start + first
-                mixed[block] = _attend_after(
-                    query[block], key[block], value[block], keys[:, :before], values[:, :before]
-                )
-            return mixed
-
-        self._run_layers(tokens, start + np.arange(rows), attend)
-
-    def _run_layers(self, tokens: NDArray[np.int64], positions: NDArray[np.int64], attend) -> Array:
-        """Hidden states (rows, width) after the last layer.
-
-        `attend(layer, query, key, value)` takes arrays (rows, heads, head width) and returns what each row
-        has gathered from the values, (rows, heads * head width).
-        """
-        shape = self.shape
+    def _run_layers(
+        self, tokens: Integers, positions: Integers, pieces: Sequence[tuple[Piece, slice]]
+    ) -> Array:
+        """Hidden states (rows, width) after the last layer; a piece comes with its rows."""
+        shape, weights = self.shape, self._weights
         cosine, sine = _rotation(shape, positions)
-        state = self._weights.embedding[tokens]
-        for number, layer in enumerate(self._weights.layers):
-            projected = _normalised(state, layer.attention_norm, shape.epsilon) @ layer.query_key_value
+        state = weights.embedding[tokens]
+        for layer in range(shape.layers):
+            projected = _normalised(state, weights.attention_norm[layer], shape.epsilon)
+            projected = projected @ weights.query_key_value[layer]
             heads = projected.reshape(len(tokens), -1, shape.head_width)
             turned = shape.heads + shape.kv_heads
             _rotate(heads[:, :turned], cosine, sine)
-            query, key, value = heads[:, : shape.heads], heads[:, shape.heads : turned], heads[:, turned:]
-            state += attend(number, query, key, value) @ layer.attention_output
-            gate_up = _normalised(state, layer.feed_forward_norm, shape.epsilon) @ layer.gate_up
-            state += _gated(gate_up) @ layer.down
+            gathered = _attend(
+                layer, pieces, heads[:, : shape.heads], heads[:, shape.heads : turned], heads[:, turned:]
+            )
+            state += gathered @ weights.attention_output[layer]
+            gate_up = _normalised(state, weights.feed_forward_norm[layer], shape.epsilon)
+            state += _gated(gate_up @ weights.gate_up[layer]) @ weights.down[layer]
         return state
+
+
+def _prefix_pieces(prefix: Prefix, known: int) -> list[Piece]:
+    starts = range(known, len(prefix.tokens), BLOCK)
+    return [Piece(prefix, start, prefix.tokens[start : start + BLOCK]) for start in starts]
+
+
+def _continuation_pieces(prefix: Prefix, request: Request) -> list[Piece]:
+    last = request.context[-1]
+    return [
+        Piece(prefix, len(prefix.tokens), [last, *continuation[:-1]], targets=continuation)
+        for continuation in request.continuations
+    ]
+
+
+def _batches(pieces: Sequence[Piece], period: int) -> list[list[Piece]]:
+    """Consecutive pieces of at most `SEGMENT` rows together; a longer one goes alone."""
+    batches: list[list[Piece]] = []
+    stop = 0
+    for piece in pieces:
+        start = _round_up(stop, period)
+        stop = start + len(piece.tokens)
+        if batches and stop <= SEGMENT:
+            batches[-1].append(piece)
+        else:
+            batches.append([piece])
+            stop = len(piece.tokens)
+    return batches
+
+
+def _spans(batch: Sequence[Piece], period: int) -> list[slice]:
+    """The rows of each piece: right after the one before, from a multiple of the period."""
+    spans: list[slice] = []
+    for piece in batch:
+        start = _round_up(spans[-1].stop, period) if spans else 0
+        spans.append(slice(start, start + len(piece.tokens)))
+    return spans
 
 
 def row_period(weights: LlamaWeights) -> int:
@@ -235,12 +259,11 @@ def row_period(weights: LlamaWeights) -> int:
     A product of many copies of one row shows which places are alike. Raises `RuntimeError` when even
     `BLOCK` rows apart the bits differ.
     """
-    layer = weights.layers[0]
-    counts = (*range(MINIMUM_ROWS, BLOCK + 1), 2 * BLOCK, SEGMENT)
-    few_counts = (MINIMUM_ROWS, MINIMUM_ROWS + 1, MINIMUM_ROWS + 2, 36, BLOCK)
+    counts = (*range(MINIMUM_ROWS, MINIMUM_ROWS + 13), BLOCK, SEGMENT)
+    few_counts = (MINIMUM_ROWS, MINIMUM_ROWS + 1, MINIMUM_ROWS + 12, BLOCK)
     products = [
         [_copies_product(matrix, rows) for rows in counts]
-        for matrix in (layer.query_key_value, layer.attention_output, layer.gate_up, layer.down)
+        for (matrix, *_) in (weights.query_key_value, weights.attention_output, weights.gate_up, weights.down)
     ] + [[_copies_product(weights.embedding.T, rows) for rows in few_counts]]
     for period in PERIODS:
         if all(_repeats(products_of_one, period) for products_of_one in products):
@@ -259,25 +282,6 @@ def _repeats(products: list[Array], period: int) -> bool:
         product.reshape(-1, period, product.shape[1]) for product in products if len(product) % period == 0
     ]
     return all(bool((product == fitting[0][0]).all()) for product in fitting)
-
-
-def _groups(continuations: Sequence[Sequence[int]], period: int) -> list[list[Sequence[int]]]:
-    """Consecutive continuations of at most `SEGMENT` rows together; a longer one goes alone."""
-    groups: list[list[Sequence[int]]] = []
-    for continuation in continuations:
-        if groups and _starts([*groups[-1], continuation], period)[-1] + len(continuation) <= SEGMENT:
-            groups[-1].append(continuation)
-        else:
-            groups.append([continuation])
-    return groups
-
-
-def _starts(continuations: Sequence[Sequence[int]], period: int) -> list[int]:
-    """The row where each continuation starts: right after the one before, at a multiple of the period."""
-    starts = [0]
-    for continuation in continuations[:-1]:
-        starts.append(_round_up(starts[-1] + len(continuation), period))
-    return starts
 
 
 def _padded_rows(rows: int, period: int) -> int:
@@ -317,7 +321,7 @@ def _gated(gate_up: Array) -> Array:
     return result
 
 
-def _rotation(shape: LlamaShape, positions: NDArray[np.int64]) -> tuple[Array, Array]:
+def _rotation(shape: LlamaShape, positions: Integers) -> tuple[Array, Array]:
     """Cosine and sine (rows, 1, head width / 2) of the rotary embedding (Su et al. 2021)."""
     exponents = np.arange(0, shape.head_width, 2) / shape.head_width
     angles = positions[:, None, None] * shape.rope_base**-exponents
@@ -330,6 +334,26 @@ def _rotate(heads: Array, cosine: Array, sine: Array) -> None:
     turned = first * cosine - second * sine
     second[...] = second * cosine + first * sine
     first[...] = turned
+
+
+def _attend(
+    layer: int, pieces: Sequence[tuple[Piece, slice]], query: Array, key: Array, value: Array
+) -> Array:
+    """What each row gathers from the values, (rows, heads * head width).
+
+    `query`, `key` and `value` are (rows, heads or kv heads, head width).
+    """
+    gathered = np.zeros((len(query), query.shape[1] * query.shape[2]), dtype=np.float32)
+    for piece, span in pieces:
+        keys, values = piece.prefix.keys[layer], piece.prefix.values[layer]
+        if not piece.targets:
+            positions = slice(piece.position, piece.position + len(piece.tokens))
+            keys[:, positions] = key[span].swapaxes(0, 1)
+            values[:, positions] = value[span].swapaxes(0, 1)
+        gathered[span] = _attend_after(
+            query[span], key[span], value[span], keys[:, : piece.position], values[:, : piece.position]
+        )
+    return gathered
 
 
 def _attend_after(query: Array, key: Array, value: Array, old_keys: Array, old_values: Array) -> Array:
@@ -359,12 +383,14 @@ def _causal_mask(tokens: int) -> Array:
     return np.triu(np.full((tokens, tokens), -np.inf, dtype=np.float32), k=1)
 
 
-def _log_probabilities(hidden: Array, targets: NDArray[np.int64], embedding: Array) -> NDArray[np.float64]:
+def _log_probabilities(
+    hidden: Array, targets: Integers, embedding: Array, period: int
+) -> NDArray[np.float64]:
     """log P(target) of each row, in slices of rows that bound the memory of the logits."""
     parts = []
     for start in range(0, len(hidden), BLOCK):
         part = hidden[start : start + BLOCK]
-        padded = np.zeros((max(len(part), MINIMUM_ROWS), hidden.shape[1]), dtype=np.float32)
+        padded = np.zeros((_padded_rows(len(part), period), hidden.shape[1]), dtype=np.float32)
         padded[: len(part)] = part
         logits = (padded @ embedding.T)[: len(part)]
         logits -= logits.max(axis=-1, keepdims=True)

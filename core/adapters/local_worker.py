@@ -1,4 +1,4 @@
-"""A worker process of `LocalScorer`: loads the model, then answers one JSON line with one JSON line.
+"""A worker process of `LocalScorer`: loads the model, then answers a JSON line with a JSON line.
 
 Started as `python -m core.adapters.local_worker MODEL`. It ends when its input ends, so it never outlives
 the process that started it.
@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +19,35 @@ START_TOKEN = 0
 
 
 class TextModel:
-    """A Llama model that is given text."""
+    """A Llama model that is given text; context and continuations are tokenised apart."""
 
     def __init__(self, path: Path):
-        from core.adapters.gguf_file import read_gguf
-        from core.adapters.llama import LlamaModel
+        from core.adapters.gguf_file import encode, read_gguf
+        from core.adapters.llama import LlamaModel, Request
 
-        shape, weights, self._tokenizer = read_gguf(path)
+        shape, weights, tokenizer = read_gguf(path)
+        self._encode = partial(encode, tokenizer)
+        self._request = Request
         self._model = LlamaModel(shape, weights)
 
-    def score(self, context: str, continuations: list[str]) -> list[float]:
-        """As `LocalScorer.score`; context and continuations are tokenised apart."""
-        from core.adapters.gguf_file import encode
-
-        return self._model.score(
-            [START_TOKEN, *encode(self._tokenizer, context)],
-            [encode(self._tokenizer, continuation) for continuation in continuations],
-        )
-
-
-def answer(model: TextModel, request: dict[str, Any]) -> dict[str, Any]:
-    """Scores, or the text of what is wrong with the request."""
-    try:
-        return {"scores": model.score(request["context"], request["continuations"])}
-    except ValueError as error:
-        return {"error": str(error)}
+    def answer(self, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """For each `{"context": ..., "continuations": ...}` the scores, or what is wrong with it."""
+        replies: list[dict[str, Any]] = []
+        requests = []
+        for question in questions:
+            request = self._request(
+                [START_TOKEN, *self._encode(question["context"])],
+                [self._encode(continuation) for continuation in question["continuations"]],
+            )
+            try:
+                self._model.check(request)
+            except ValueError as error:
+                replies.append({"error": str(error)})
+            else:
+                replies.append({})
+                requests.append(request)
+        scores = iter(self._model.score(requests))
+        return [reply or {"scores": next(scores)} for reply in replies]
 
 
 def main(path: str) -> None:
@@ -54,10 +59,10 @@ def main(path: str) -> None:
         sys.exit(str(error))
     _write({"ready": True})
     for line in sys.stdin.buffer:
-        _write(answer(model, json.loads(line)))
+        _write(model.answer(json.loads(line)))
 
 
-def _write(reply: dict[str, Any]) -> None:
+def _write(reply: Any) -> None:
     sys.stdout.buffer.write(json.dumps(reply).encode() + b"\n")
     sys.stdout.buffer.flush()
 
