@@ -104,6 +104,8 @@ class SkillSet:
 
 def discover_skills(skills_dir: Path, *, skill_mode: SkillMode = "auto") -> SkillSet:
     """The skills in the `*.md` files of a folder. Raises `SkillError` naming the file and the mend."""
+    if not skills_dir.is_dir():
+        raise SkillError(f"{skills_dir}: no such folder of skills")
     texts: dict[str, str] = {}
     for path in sorted(skills_dir.glob("*.md")):
         if not path.resolve().is_relative_to(skills_dir.resolve()):
@@ -122,12 +124,13 @@ def read_skills(texts: Mapping[str, str], *, skill_mode: SkillMode = "auto") -> 
     skills = [read_skill_file(text, source=source) for source, text in sorted(texts.items())]
     owners: dict[str, str] = {}
     for skill in skills:
+        if skill.always or not skill.task_type:
+            continue
         if skill.task_type in owners:
             raise SkillError(
                 f"{skill.name}.md: task type {skill.task_type!r} already has {owners[skill.task_type]}.md"
             )
-        if skill.task_type and not skill.always:
-            owners[skill.task_type] = skill.name
+        owners[skill.task_type] = skill.name
     return SkillSet(tuple(skills), skill_mode)
 
 

@@ -27,7 +27,7 @@ class TreeNode(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     level: Literal[1, 2, 3]
-    time_range: tuple[float, float] = Field(json_schema_extra={"unit": "s"})
+    time_range: tuple[float, float]
     card: str = ""
     subtitle: str = ""
     children_ids: tuple[str, ...] = ()

@@ -43,20 +43,20 @@ class TreeTools:
         index: NodeSearch | None = None,
         folder: Path | None = None,
     ) -> None:
-        if (llm or vlm) and prompts is None:
+        if (llm is not None or vlm is not None) and prompts is None:
             raise ValueError("prompts: a model that condenses or looks needs the tool prompts")
-        if vlm and folder is None:
+        if vlm is not None and folder is None:
             raise ValueError("folder: a model that looks at frames needs the folder that holds them")
         self._tree = tree
         self._llm, self._vlm, self._prompts = llm, vlm, prompts
-        self._index = index or SearchIndex(tree)
+        self._index = SearchIndex(tree) if index is None else index
         self._folder = folder
         self._tools = {
             "view_node": self._view_node,
             "search_similar": self._search_similar,
             "count_moments": self._count_moments,
             "submit_answer": self._submit_answer,
-            **({"observe_frame": self._observe_frame} if vlm else {}),
+            **({"observe_frame": self._observe_frame} if vlm is not None else {}),
         }
 
     def with_prompts(self, prompts: Prompts) -> "TreeTools":

@@ -99,6 +99,18 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path):
         discover_skills(folder)
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(SkillError, match="no such folder"):
+        discover_skills(tmp_path / "nowhere")
+
+
+def test_an_always_skill_takes_no_type_from_another():
+    always = skill_file("tone", "Be kind.", always=True, task_type="order")
+    text = read_skills({**TEXTS, "a-tone.md": always, "tone.md": always}).text_for("order")
+    assert text.count("Be kind.") == 2
+    assert "Follow time." in text
+
+
 def test_an_unknown_mode_is_refused():
     with pytest.raises(ValueError, match="auto, manual, none"):
         read_skills(TEXTS, skill_mode="sometimes")
