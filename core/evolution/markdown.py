@@ -1,0 +1,82 @@
+"""Where the parts of a skill or prompt file lie that an edit may not touch.
+
+All functions work on text with `\\n` line ends.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+MOMENTUM_START = "<!-- momentum:start -->"
+MOMENTUM_END = "<!-- momentum:end -->"
+
+_HEAD = re.compile(r"\A\ufeff?(?:---[ \t]*\n(?:.*?\n)?---[ \t]*(?:\n|\Z))?", re.DOTALL)
+_MOMENTUM = re.compile(rf"{re.escape(MOMENTUM_START)}.*?(?:{re.escape(MOMENTUM_END)}|\Z)", re.DOTALL)
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*\n?\Z")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Region:
+    """A protected part: `text[start:end]`, and the reason for which an edit that touches it is refused."""
+
+    reason: str
+    start: int
+    end: int
+
+
+def protected_regions(text: str, frozen: Sequence[str]) -> tuple[Region, ...]:
+    """Byte order mark with front matter, momentum blocks, and the sections headed by a title in `frozen`."""
+    head = [Region("touches_front_matter", 0, _HEAD.match(text).end())]
+    momentum = [Region("touches_momentum_block", *match.span()) for match in _MOMENTUM.finditer(text)]
+    sections = [Region("touches_frozen_section", *span) for span in _sections(text, frozen)]
+    return tuple(region for region in (*head, *momentum, *sections) if region.end > region.start)
+
+
+def _sections(text: str, titles: Sequence[str]) -> list[tuple[int, int]]:
+    """Spans of the sections with these titles, down to the next heading of the same or a higher level."""
+    wanted = {title.lstrip("# ").strip().casefold() for title in titles}
+    headings = _headings(text)
+    spans = []
+    for number, (start, level, title) in enumerate(headings):
+        if title.casefold() in wanted:
+            later = (other for other, other_level, _ in headings[number + 1 :] if other_level <= level)
+            spans.append((start, next(later, len(text))))
+    return spans
+
+
+def _headings(text: str) -> list[tuple[int, int, str]]:
+    """(position, level, title) of every heading outside front matter and code fences."""
+    headings, fence, position = [], "", 0
+    head_end = _HEAD.match(text).end()
+    for line in text.splitlines(keepends=True):
+        if position >= head_end:
+            before, fence = fence, _fence_after(fence, line)
+            heading = _HEADING.match(line)
+            if heading and not before and not fence:
+                headings.append((position, len(heading[1]), heading[2]))
+        position += len(line)
+    return headings
+
+
+def has_open_fence(text: str) -> bool:
+    """True when a code fence is opened and never closed."""
+    fence = ""
+    for line in text[_HEAD.match(text).end() :].splitlines():
+        fence = _fence_after(fence, line)
+    return bool(fence)
+
+
+def _fence_after(fence: str, line: str) -> str:
+    """The marker of the code fence that is open after `line`, `fence` being open before; empty for none.
+
+    A fence closes with at least as many of the same character and nothing behind them (CommonMark 4.5).
+    """
+    match = _FENCE.match(line)
+    if not match:
+        return fence
+    marker, behind = match[1], match[2].strip()
+    if not fence:
+        return "" if marker[0] == "`" and "`" in behind else marker
+    closes = marker[0] == fence[0] and len(marker) >= len(fence) and not behind
+    return "" if closes else fence
