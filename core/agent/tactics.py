@@ -1,7 +1,8 @@
 """Tactics: where to look in a film, as small chains of tool calls.
 
 A tactic knows nothing but the tools, so its trace shows what any agent's would: calls, outputs, opened
-nodes. What it found becomes the evidence, in the order of the film.
+nodes. What it found becomes the evidence, in the order of the film. Searches look at what is *seen* (the
+cards); only `search_subtitle` looks at what is written or said.
 """
 
 import json
@@ -53,7 +54,7 @@ async def _last_moments(question: str, tools: ToolDispatcher) -> Evidence:
     return _evidence(last + await _neighbours(tools, last, question, "prev"))
 
 
-def _hits(*, k: int = 1, field: str = "all", level: int = _MOMENT):
+def _hits(*, k: int = 1, field: str = "card", level: int = _MOMENT):
     async def chain(question: str, tools: ToolDispatcher) -> Evidence:
         return _evidence(await _search(tools, question, k=k, field=field, level=level))
 
@@ -99,8 +100,8 @@ async def _read_all(question: str, tools: ToolDispatcher) -> Evidence:
 TACTICS: Mapping[str, Tactic] = {
     "first_moments": Tactic("the first two moments of the film", _first_moments),
     "last_moments": Tactic("the last two moments of the film", _last_moments),
-    "search_1": Tactic("the moment that fits the question's words best", _hits()),
-    "search_2": Tactic("the two moments that fit the question's words best", _hits(k=2)),
+    "search_1": Tactic("the moment in which what is seen fits best", _hits()),
+    "search_2": Tactic("the two moments in which what is seen fits best", _hits(k=2)),
     "search_next": Tactic("the best moment and the one right after it", _hit_and("next")),
     "search_previous": Tactic("the best moment and the one right before it", _hit_and("prev")),
     "search_around": Tactic("the best moment and the ones before and after it", _hit_and("prev", "next")),
@@ -119,7 +120,7 @@ async def _view(tools: ToolDispatcher, node_id: str, question: str) -> list[Node
 
 
 async def _search(
-    tools: ToolDispatcher, question: str, *, k: int = 1, field: str = "all", level: int = _MOMENT
+    tools: ToolDispatcher, question: str, *, k: int = 1, field: str = "card", level: int = _MOMENT
 ) -> list[Node]:
     args = {"query": question, "question": question, "k": k, "field": field, "level": level}
     return json.loads(await tools("search_similar", args))["nodes"]
