@@ -18,6 +18,7 @@ import tempfile
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,12 @@ class LocalScorer:
         self.model = f"{found.path.stem}@{found.sha256[:12]}"
         self._workers = [_Worker(found.path) for _ in range(workers)]
         self._homes: dict[str, _Worker] = {}
+        self._closed = False
+
+    @property
+    def worker_ids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.process_id for worker in self._workers]
 
     async def score(self, context: str, continuations: Sequence[str]) -> list[float]:
         """The sum of log P(token | everything before it) over the tokens of each continuation, raw.
@@ -55,18 +62,25 @@ class LocalScorer:
         Context and continuation are tokenised apart, so the space between them belongs to the
         continuation's front. Text that looks like a special token is spelt out as characters.
 
-        Raises `ValueError` for an empty continuation and for more tokens than the model reads, and
-        `RuntimeError` when a worker process has died.
+        Raises `ValueError` for an empty continuation, for more tokens than the model reads and for text
+        that UTF-8 cannot hold, and `RuntimeError` when a worker process has died.
         """
         if isinstance(continuations, str):
             raise ValueError("continuations is one text; give a list of texts")
         if not continuations:
             return []
+        for text in (context, *continuations):
+            text.encode()  # half a surrogate pair is an error here rather than in the worker
+        if self._closed:
+            raise RuntimeError("this LocalScorer has been closed; start another")
         worker = self._choose_worker(context)
         return await worker.score(context, list(continuations))
 
     def close(self) -> None:
         """End the worker processes; calling it again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         for worker in self._workers:
             worker.close()
 
@@ -122,6 +136,10 @@ class _Worker:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-scorer")
         self._thread.submit(self._read)  # the process says that it is ready
 
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
     async def score(self, context: str, continuations: list[str]) -> list[float]:
         job = _Job(context, continuations, Future())
         self.pending_characters += job.characters
@@ -140,8 +158,10 @@ class _Worker:
         self._process.wait()
         for job in self._waiting:
             job.result.cancel()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            stream.close()
+        with suppress(BrokenPipeError):  # what a dead process did not read
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self._errors.close()
 
     def _serve(self) -> None:
         """Send the calls that wait, if another `_serve` has not sent them already."""
@@ -169,11 +189,9 @@ class _Worker:
         return jobs
 
     def _exchange(self, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        try:
+        with suppress(BrokenPipeError):  # reading tells how the process ended
             self._process.stdin.write(json.dumps(questions).encode() + b"\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # reading tells how the process ended
         return self._read()
 
     def _read(self) -> Any:

@@ -13,6 +13,7 @@ from platformdirs import user_cache_path
 from core.protocols import TextScorer
 
 WAIT_SECONDS = 60.0
+CREATE_TABLE = "CREATE TABLE IF NOT EXISTS scores (key BLOB PRIMARY KEY, score REAL NOT NULL) WITHOUT ROWID"
 
 
 class MemoScorer:
@@ -29,10 +30,12 @@ class MemoScorer:
         self.path = path or user_cache_path("harness") / "scores.sqlite"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(self.path, timeout=WAIT_SECONDS)
-        with self._connection:
-            self._connection.execute(
-                "CREATE TABLE IF NOT EXISTS scores (key BLOB PRIMARY KEY, score REAL NOT NULL) WITHOUT ROWID"
-            )
+        try:
+            with self._connection:
+                self._connection.execute(CREATE_TABLE)
+        except sqlite3.DatabaseError as error:
+            self._connection.close()
+            raise ValueError(f"{self.path} cannot be used to keep scores ({error}); delete it") from error
 
     async def score(self, context: str, continuations: Sequence[str]) -> list[float]:
         """As the wrapped scorer's; what is missing goes to it in one call."""
