@@ -47,7 +47,7 @@ class Case:
         return [question for i, sizes in enumerate(self.classes) for question in ask(f"class{i}", sum(sizes))]
 
     def correctness(self) -> dict[str, bool | None]:
-        """Wrong ones first, then right ones; an unknown one with an odd number is `None`, else it is missing."""
+        """Wrong ones first, then right ones; unknown ones are `None` or, where their number is even, missing."""
         known: dict[str, bool | None] = {}
         for i, (wrong, right, unknown) in enumerate(self.classes):
             answers = [False] * wrong + [True] * right + [None] * unknown
@@ -177,6 +177,13 @@ def test_small_group_opens_a_new_batch_only_when_none_has_room_for_all_of_it():
     assert [len(batch) for batch in batches] == [3, 4, 2]
 
 
+def test_small_groups_are_packed_largest_first():
+    """Three, two, two and one fill two batches of four; smallest first would open a third."""
+    questions = ask("a", 1) + ask("b", 2) + ask("c", 2) + ask("d", 3)
+    batches, _ = build(questions, wrong(questions), min_class=3)
+    assert [{q.task_type for q in batch} for batch in batches] == [{"d", "a"}, {"b", "c"}]
+
+
 def test_large_class_round_robin():
     questions = ask("order", 9) + ask("detail", 3)
     batches, _ = build(questions, wrong(questions))
@@ -264,3 +271,22 @@ def test_what_is_drawn_in_one_class_does_not_depend_on_another():
         return {q.question_id for batch in batches for q in batch if q.task_type == "order"}
 
     assert drawn(alone) == drawn(together)
+
+
+def test_each_class_has_a_generator_of_its_own():
+    """Classes of one size would all draw the same positions if they shared a seed."""
+    names = [f"class{i}" for i in range(10)]
+    questions = [question for name in names for question in ask(name, 20)]
+    correctness = {q.question_id: int(q.question_id.split("-")[1]) >= 4 for q in questions}
+    batches, _ = build(questions, correctness, correct_ratio=0.5)
+    drawn = [
+        frozenset(
+            q.video_id
+            for batch in batches
+            for q in batch
+            if q.task_type == name and correctness[q.question_id]
+        )
+        for name in names
+    ]
+    assert [len(numbers) for numbers in drawn] == [4] * 10
+    assert len(set(drawn)) > 1
