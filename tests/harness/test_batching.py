@@ -47,7 +47,7 @@ class Case:
         return [question for i, sizes in enumerate(self.classes) for question in ask(f"class{i}", sum(sizes))]
 
     def correctness(self) -> dict[str, bool | None]:
-        """Wrong ones first, then right ones; unknown ones are `None` or, where their number is even, missing."""
+        """Wrong ones first, then right ones; unknown ones are `None` or (even numbers) missing."""
         known: dict[str, bool | None] = {}
         for i, (wrong, right, unknown) in enumerate(self.classes):
             answers = [False] * wrong + [True] * right + [None] * unknown
