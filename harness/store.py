@@ -135,6 +135,7 @@ def locked(lock_path: Path, timeout: float = -1) -> Iterator[None]:
     """Holds a lock file; `filelock.Timeout` if others hold it for `timeout` seconds (negative: waits on)."""
     lock = FileLock(lock_path, timeout=timeout)
     try:
+        lock_path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
         raise
