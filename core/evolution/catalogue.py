@@ -134,7 +134,7 @@ class RandomProposer:
     attempts = 1
 
     def __init__(self, catalogue: Sequence[SkillLine]) -> None:
-        self._catalogue = tuple(catalogue)
+        self.catalogue = tuple(catalogue)
 
     async def propose(
         self,
@@ -151,7 +151,7 @@ class RandomProposer:
         tried = rejected_keys(rejected)
         edits: list[Edit] = []
         while len(edits) < edit_budget:
-            candidates = _allowed(text, self._catalogue, guard, tried)
+            candidates = _allowed(text, self.catalogue, guard, tried)
             if not candidates:
                 break
             chosen = _draw(candidates, seed, len(edits))
@@ -172,7 +172,7 @@ class CatalogueProposer:
     attempts = 1
 
     def __init__(self, catalogue: Sequence[SkillLine], *, fit: LineFit, reach: Reach | None = None) -> None:
-        self._catalogue = tuple(catalogue)
+        self.catalogue = tuple(catalogue)
         self._fit = fit
         self._reach = reach
 
@@ -192,7 +192,7 @@ class CatalogueProposer:
         tried = rejected_keys(rejected)
         edits: list[Edit] = []
         while len(edits) < edit_budget:
-            candidates = _allowed(text, self._catalogue, guard, tried)
+            candidates = _allowed(text, self.catalogue, guard, tried)
             ranked = await self._ranked(tuple(parse_lines(text)), candidates, pack.failure_cases)
             if edits:
                 ranked = [entry for entry in ranked if entry.gain > 0]
