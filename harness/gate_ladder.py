@@ -189,9 +189,9 @@ def apportion(places: int, shares: Mapping[str, int]) -> dict[str, int]:
 # %% ../nbs/06_gate_ladder.ipynb #50eaddb9
 def stratum_counts(places: int, available: Mapping[str, int]) -> dict[str, int]:
     """How many questions each stratum gives; what one can not give the others do, by their quotas."""
-    counts = dict.fromkeys(available, 0)
+    counts = dict.fromkeys(QUOTAS, 0)
     while (left := min(places, sum(available.values())) - sum(counts.values())) > 0:
-        open_shares = {name: QUOTAS[name] for name in available if counts[name] < available[name]}
+        open_shares = {name: quota for name, quota in QUOTAS.items() if counts[name] < available[name]}
         for name, share in apportion(left, open_shares).items():
             counts[name] += min(share, available[name] - counts[name])
     return counts
