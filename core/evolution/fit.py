@@ -1,5 +1,6 @@
 """The two signals that rank catalogue edits: how well a line fits questions, and what a tactic reaches."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -58,7 +59,8 @@ class ScorerFit:
 
     async def __call__(self, lines: Sequence[SkillLine], questions: Sequence[str]) -> list[list[float]]:
         asked = [f" {question}" for question in questions]
-        return [await self._scorer.score(line_context(line), asked) for line in lines]
+        # All at once, so that a scorer can go through its layers for several lines together.
+        return await asyncio.gather(*(self._scorer.score(line_context(line), asked) for line in lines))
 
 
 class SourceReach:

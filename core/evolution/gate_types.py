@@ -240,6 +240,7 @@ def _parameter_rules(params: GateParams) -> list[tuple[str, bool, str]]:
 class GateVerdict:
     """What the gate decided after a block, and every number that decided it.
 
+    decision, reason: the outcome and the rule that brought it.
     planned, attempts, errors: questions of the ladder, asked so far, of these missing.
     improved (W), regressed (L), discordant (D): counts of pairs.
     statistic (S): sum over discordant pairs of sign x weight x level. threshold: the least S that would be

@@ -112,7 +112,7 @@ class RejectedEdit:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SpanMetrics:
-    """One judged tool call of one rollout.
+    """One judged tool call: step `step` of the rollout of `question_id`.
 
     completeness: share of what the question needs that the call extracted; hallucination: share of the
     extract that the source does not hold; both in [0, 1], `None` where not judged. missed_tags,
@@ -164,10 +164,11 @@ class QuestionMetrics:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ErrorAttribution:
-    """Why one answer was wrong: the first rule that matched.
+    """Why one answer was wrong.
 
-    reasoning_kind: only for `reasoning_failure`, and only where judged. severity: greater is worse, in
-    [0, 1]; it orders the cases of a pack. detail: the ground in words.
+    error_type: of the first rule that matched. reasoning_kind: only for `reasoning_failure`, and only where
+    judged. severity: greater is worse, in [0, 1]; it orders the cases of a pack. detail: the ground in
+    words.
     """
 
     question_id: str
@@ -180,9 +181,10 @@ class ErrorAttribution:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillStepAdherence:
-    """One step of one skill: how often it was followed, and how accurate the answers were then and otherwise.
+    """One step of the skill `target_file`: how often it was followed, and what that did to accuracy.
 
-    Accuracies are `None` where there was no such rollout; `gain` is their difference.
+    followed, not_followed: rollouts; accuracy_followed, accuracy_not_followed: their accuracies. These are
+    `None` where there was no such rollout; `gain` is their difference.
     """
 
     target_file: str
@@ -204,9 +206,10 @@ class SkillStepAdherence:
 class CaseSample:
     """One rollout as it is shown to a proposer.
 
-    error_type: `None` for a right answer. selection_reason: why this case is in the pack. metrics: the
-    fields of `QuestionMetrics` that are known, plain values. trace: one mapping for each step, as in the
-    `traces` table.
+    question to answer: as in the benchmark; prediction: what was answered, `None` for nothing; correct:
+    whether it was right. error_type: `None` for a right answer. selection_reason: why this case is in the
+    pack. metrics: the fields of `QuestionMetrics` that are known, plain values. trace: one mapping for each
+    step, as in the `traces` table.
     """
 
     question_id: str
@@ -227,9 +230,10 @@ class CaseSample:
 class SkillCasePack:
     """What a proposer is given to mend one skill file.
 
-    task_types: those the file serves. stats: aggregates over the batch's questions of these types.
-    evidence_ids: every batch question of these types, since the statistics come from all of them; none of
-    them is evidence for an edit made from this pack.
+    target_file: the skill file; task_types: those it serves. stats: aggregates over the batch's questions
+    of these types. failure_cases, success_cases: examples of wrong and right answers. evidence_ids: every
+    batch question of these types, since the statistics come from all of them; none of them is evidence for
+    an edit made from this pack.
     """
 
     target_file: str
@@ -274,7 +278,8 @@ class DiagnosisResult:
     filter_summary: rollouts in all, left out as errors, right, wrong. error_attributions: one for each wrong
     answer. attribution_distribution, reasoning_failure_types: counts. tool_quality: aggregates by tool.
     search_effectiveness: by task type, right against wrong answers. skill_compliance: by step of a skill.
-    decision_patterns: counts such as early submits. The packs are empty or `None` where nothing failed.
+    decision_patterns: counts such as early submits. skill_case_packs, system_case_pack, tool_case_packs: what
+    proposers are given, empty or `None` where nothing failed.
     question_metrics, span_metrics: the rows that the aggregates were made from, for the tables.
     """
 
@@ -299,11 +304,12 @@ class DiagnosisResult:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EvolutionRecord:
-    """One proposal for one file, from the text it began with to the text it made.
+    """One proposal for one file, from the text it began with (original_content) to the one it made.
 
-    status: `evolved` (the text changed), `unchanged` (nothing could be applied) or `failed` (the proposer
-    gave nothing that could be read); reason says why in words. attempts: how often the proposer was asked.
-    source_version, result_version: store versions, `None` until known. evidence_ids: see `SkillCasePack`.
+    target_file, target_type: what was changed. applied, skipped: the edits, in order. status: `evolved`
+    (the text changed), `unchanged` (nothing could be applied) or `failed` (the proposer gave nothing that
+    could be read); reason says why in words. attempts: how often the proposer was asked. source_version,
+    result_version: store versions, `None` until known. evidence_ids: see `SkillCasePack`.
     """
 
     target_file: str
