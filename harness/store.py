@@ -364,6 +364,7 @@ def extract_run_db(db_path: Path, run_ids: Sequence[str], target: Path) -> None:
         try:
             with contextlib.closing(sqlite3.connect(temporary, isolation_level=None)) as copy:
                 copy.execute("PRAGMA journal_mode = OFF")  # nobody sees the copy before it is whole
+                copy.execute("PRAGMA synchronous = OFF")  # and it is synced as a whole
                 copy.execute("BEGIN")
                 _copy_rows(source, copy, run_ids)
                 copy.execute("COMMIT")
@@ -470,8 +471,7 @@ def lineage_of(store_dir: Path, workspace_dir: Path) -> Lineage:
     """What training has seen when the experiment in `workspace_dir` ends. Raises `StoreError`."""
     pools, origin = read_json(workspace_dir / POOLS), read_json(workspace_dir / MANIFEST)["seed"]
     try:
-        seen = {item["question_id"] for pool in ("validation", "diagnosis") for item in pools[pool]}
-        split_seed = pools["split_seed"]
+        seen, split_seed = {*pools["validation"], *pools["diagnosis"]}, pools["cut"]["split_seed"]
     except (KeyError, TypeError) as error:
         raise StoreError(f"{workspace_dir / POOLS}: is not a file of pools: {error!r}") from error
     if origin is None:

@@ -73,8 +73,7 @@ def workspace(tmp_path):
 
 
 def write_pools(workspace, split_seed, **ids):
-    items = {pool: [{"question_id": name} for name in names] for pool, names in ids.items()}
-    write_json_atomic(workspace / POOLS, {"split_seed": split_seed, **items})
+    write_json_atomic(workspace / POOLS, {"cut": {"split_seed": split_seed}, **ids})
 
 
 def add_run(workspace, run_id, skills_version, prompts_version, questions_ref):
@@ -643,7 +642,12 @@ def test_promotion_without_pools_is_refused(store, workspace):
     (workspace / POOLS).unlink()
     with pytest.raises(StoreError, match=r"pools\.json: could not be read"):
         promote(store, workspace)
-    write_json_atomic(workspace / POOLS, {"split_seed": 0, "validation": []})
-    with pytest.raises(StoreError, match=r"pools\.json: is not a file of pools"):
-        promote(store, workspace)
+    for broken in [
+        [],
+        {"validation": ["a"]},
+        {"cut": {"split_seed": 0}, "validation": [{"id": "a"}], "diagnosis": []},
+    ]:
+        write_json_atomic(workspace / POOLS, broken)
+        with pytest.raises(StoreError, match=r"pools\.json: is not a file of pools"):
+            promote(store, workspace)
     assert list_seeds(store) == []

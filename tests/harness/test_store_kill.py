@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 
 import pytest
 from killed import ended_well, in_child, killed_at_every_moment, temporaries
@@ -31,6 +32,12 @@ NEW = {**OLD, "order.md": b"- new line that is longer than the old one\n"}
 KEY = "pilot/1/0/accept/order.md"
 
 
+@pytest.fixture(autouse=True)
+def quick_syncs(monkeypatch):
+    """A kill, unlike a power cut, loses nothing that was written: a sync is a moment that does nothing."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 @pytest.fixture
 def template(tmp_path):
     """A store with v1, a candidate folder beside it, and a workspace whose evaluation run measured v1."""
@@ -41,8 +48,8 @@ def template(tmp_path):
     init_store(here / "store", here / "skills", here / "prompts")
     (here / "pilot").mkdir()
     write_json_atomic(here / "pilot" / MANIFEST, {"seed": None})
-    items = {pool: [{"question_id": pool}] for pool in ("test", "validation", "diagnosis")}
-    write_json_atomic(here / "pilot" / POOLS, {"split_seed": 7, **items})
+    ids = {pool: [pool] for pool in ("test", "validation", "diagnosis")}
+    write_json_atomic(here / "pilot" / POOLS, {"cut": {"split_seed": 7}, **ids})
     with HarnessLog(here / "pilot" / RUN_DB, "pilot_eval_v1") as log:
         log.create_table(
             "predictions", {"question_id": "TEXT NOT NULL", "correct": "INTEGER"}, ["run_id", "question_id"]
@@ -100,7 +107,7 @@ def assert_whole(store):
         seed = read_seed(store, name)
         assert seed.lineage.trained_ids == ("diagnosis", "validation")
         assert rows(seed.db_path)["predictions"]
-        assert json.loads(seed.pools_path.read_text("utf-8"))["split_seed"] == 7
+        assert json.loads(seed.pools_path.read_text("utf-8"))["cut"] == {"split_seed": 7}
 
 
 def finished(template, action):

@@ -82,8 +82,8 @@ def workspace(tmp_path, store, questions):
 @pytest.fixture
 def seed(workspace, store):
     """A seed promoted from the workspace."""
-    items = {pool: [{"question_id": pool}] for pool in ("test", "validation", "diagnosis")}
-    write_json_atomic(workspace / POOLS, {"split_seed": 7, **items})
+    ids = {pool: [pool] for pool in ("test", "validation", "diagnosis")}
+    write_json_atomic(workspace / POOLS, {"cut": {"split_seed": 7}, **ids})
     with HarnessLog(workspace / RUN_DB, "pilot_eval_v2") as log:
         log.set_run_versions("pilot_eval_v2", "v2", "v1", "questions")
     return promote_to_seed(store, workspace, "v2", "pilot_eval_v2", "after-pilot")
@@ -181,7 +181,7 @@ def test_a_chain_of_experiments_hands_on_what_was_trained(tmp_path, store, seed,
     second = tmp_path / "second"
     init_workspace_from_seed(second, store, "after-pilot", questions)
     write_json_atomic(
-        second / POOLS, {"split_seed": 8, "test": [], "validation": [], "diagnosis": [{"question_id": "new"}]}
+        second / POOLS, {"cut": {"split_seed": 8}, "test": [], "validation": [], "diagnosis": ["new"]}
     )
     with HarnessLog(second / RUN_DB, "second_eval_v2") as log:
         log.set_run_versions("second_eval_v2", "v2", "v1", "questions")

@@ -1,5 +1,7 @@
 """A process killed at any moment leaves the old manifest or the new one, and whole copies behind them."""
 
+import os
+
 import pytest
 from killed import ended_well, in_child, killed_at_every_moment, temporaries
 
@@ -18,6 +20,12 @@ from harness.workspace import (
 )
 
 V1, V2 = VersionPair("v1", "v1"), VersionPair("v2", "v1")
+
+
+@pytest.fixture(autouse=True)
+def quick_syncs(monkeypatch):
+    """A kill, unlike a power cut, loses nothing that was written: a sync is a moment that does nothing."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture
