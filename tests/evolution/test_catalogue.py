@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
+from case_packs import case, pack
 from hypothesis import given
 from hypothesis import strategies as st
-from packs import case, pack
 
 from core.agent.skills import SkillError, SkillLine, parse_lines, render_line
 from core.evolution.catalogue import CatalogueProposer, RandomProposer, load_catalogue, possible_edits

@@ -1,8 +1,8 @@
 """Paired comparisons and the end of a probation."""
 
 import pytest
-from evidence import pairs_of
-from hypothesis import given
+from gate_evidence import pairs_of
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.evolution import GateParams, PairResult, compare_pairs, settle_probation
@@ -11,6 +11,7 @@ from core.evolution.exact import posterior_better
 small = st.integers(0, 12)
 
 
+@settings(max_examples=20)  # each draws 10,000 bootstrap samples
 @given(small, small, small)
 def test_comparison_counts_what_it_was_given(improved, regressed, ties):
     pairs = [*pairs_of(improved, regressed, ties), PairResult("gone", None, True)]
@@ -27,6 +28,7 @@ def test_comparison_counts_what_it_was_given(improved, regressed, ties):
     assert comparison.difference == (pytest.approx((improved - regressed) / n) if n else None)
 
 
+@settings(max_examples=20)
 @given(st.integers(1, 12), small, st.integers(0, 5))
 def test_interval_encloses_the_difference_and_depends_on_the_seed_alone(improved, regressed, seed):
     pairs = pairs_of(improved, regressed, 10)

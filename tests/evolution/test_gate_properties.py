@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from evidence import as_the_gate_would_reach_it, evidences, one_block, pairs_of, parameters
+from gate_evidence import as_the_gate_would_reach_it, evidences, one_block, pairs_of, parameters
 from hypothesis import assume, given
 from hypothesis import strategies as st
 

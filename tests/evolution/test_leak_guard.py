@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
+from case_packs import case, pack
 from hypothesis import given
 from hypothesis import strategies as st
-from packs import case, pack
 
 from core.evolution.leak_guard import COMMON_WORDS, LeakGuard
 from core.evolution.types import Edit, SystemCasePack, ToolCasePack

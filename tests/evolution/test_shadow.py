@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from evidence import evidences, one_block, pairs_of
+from gate_evidence import evidences, one_block, pairs_of
 from hypothesis import given
 
 from core.evolution.gate_types import GateEvidence, PairResult
