@@ -95,7 +95,6 @@ class ResolvedPaths:
     manifest_path: Path
     pools_path: Path
     gate_pools_path: Path
-    baseline_cache_path: Path
     checkpoint_path: Path
     db_path: Path
     runs_dir: Path
@@ -112,7 +111,6 @@ def resolve_paths(workspace_dir: Path, store_dir: Path) -> ResolvedPaths:
         manifest_path=workspace_dir / MANIFEST,
         pools_path=workspace_dir / POOLS,
         gate_pools_path=workspace_dir / "gate_pools.json",
-        baseline_cache_path=workspace_dir / "baseline_cache.json",
         checkpoint_path=workspace_dir / "checkpoint.json",
         db_path=workspace_dir / RUN_DB,
         runs_dir=workspace_dir / "runs",

@@ -7,12 +7,14 @@ import os
 import re
 import sqlite3
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from killed import ended_well, in_child, temporaries
 
+import harness.store
 from harness.log import HarnessLog, LogError, open_for_reading
 from harness.store import (
     MANIFEST,
@@ -195,6 +197,17 @@ def test_writers_of_one_file_never_meet_and_readers_never_see_half(tmp_path):
     assert all(ended_well(child) for child in children)
     assert len(set(json.loads(path.read_text("utf-8")))) == 1
     assert [file.name for file in tmp_path.iterdir()] == ["shared.json"]
+
+
+ANOTHER_WAY = re.compile(
+    r"os\.(replace|rename)\(|\.write_(text|bytes)\(|json\.dump\(|open\([^)]*[\"'][wxa]b?[\"']|tempfile"
+)
+
+
+def test_the_package_has_one_way_to_write_a_file():
+    modules = sorted(Path(harness.store.__file__).parent.glob("*.py"))
+    others = {path.name for path in modules if ANOTHER_WAY.search(path.read_text("utf-8"))}
+    assert others == {"store.py"}
 
 
 # ---- versions

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from killed import temporaries
 
 from core.evolution.protocols import PromptStore, SkillStore
+from core.types import GeneratedQuestion
 from harness.log import HarnessLog
+from harness.pools import Cut, build_pools, save_pools
 from harness.store import (
     MANIFEST,
     POOLS,
@@ -188,6 +190,36 @@ def test_a_chain_of_experiments_hands_on_what_was_trained(tmp_path, store, seed,
     lineage = promote_to_seed(store, second, "v2", "second_eval_v2", "after-second").lineage
     assert lineage.trained_ids == ("diagnosis", "new", "validation")
     assert lineage.parents == ("after-pilot",)
+
+
+def test_promotion_counts_as_seen_what_the_pools_put_into_validation_and_diagnosis(workspace, store):
+    words = [
+        "baker",
+        "ladder",
+        "violin",
+        "harbour",
+        "glacier",
+        "lantern",
+        "compass",
+        "orchard",
+        "pigeon",
+        "tunnel",
+    ]
+    questions = [
+        GeneratedQuestion(
+            f"q{i}", f"film{i}", "order", f"What follows the {word} {word[::-1]}?", (word, "none"), "A"
+        )
+        for i, word in enumerate(words)
+    ]
+    pools = build_pools(questions, Cut(test_size=3, val_size=3, split_seed=5))
+    save_pools(pools, workspace / POOLS)
+    with HarnessLog(workspace / RUN_DB, "pilot_eval_v2") as log:
+        log.set_run_versions("pilot_eval_v2", "v2", "v1", "questions")
+    lineage = promote_to_seed(store, workspace, "v2", "pilot_eval_v2", "after-pilot").lineage
+    ids = pools.ids()
+    assert set(lineage.trained_ids) == {*ids["validation"], *ids["diagnosis"]}
+    assert len(lineage.trained_ids) == len(words) - len(ids["test"])
+    assert lineage.split_seed == 5
 
 
 PAIRS = st.builds(VersionPair, st.text(), st.text())
