@@ -112,7 +112,8 @@ class Endpoint:
         tally.attempts += 1
         outcome = self._redacted(await self._post(connection.client, request))
         tally.add(outcome)
-        connection.limits.settle(expected, (outcome.prompt_tokens or 0) + (outcome.completion_tokens or 0))
+        if outcome.prompt_tokens is not None and outcome.completion_tokens is not None:
+            connection.limits.settle(expected, outcome.prompt_tokens + outcome.completion_tokens)
         return outcome
 
     async def _post(self, client: AsyncOpenAI, request: Mapping[str, Any]) -> Completion | Failure:

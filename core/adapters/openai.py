@@ -33,28 +33,12 @@ PREFIX_ROLES: dict[str, CallRole] = {
 NO_TELEMETRY = NullTelemetry()
 
 
-def endpoint_from_environment(
-    prefix: str, environment: Mapping[str, str] = os.environ, **settings: Any
-) -> Endpoint:
-    """The endpoint that `{prefix}_MODEL`, `{prefix}_BASE_URL` and `{prefix}_API_KEY` describe.
-
-    `settings` are the other arguments of `Endpoint`. Raises `ValueError` that names the variables which are
-    missing or cannot work.
-    """
-    if prefix not in PREFIX_ROLES:
-        raise ValueError(f"prefix {prefix!r} is none of {', '.join(PREFIX_ROLES)}")
-    needed = [f"{prefix}_{name}" for name in ("MODEL", "BASE_URL", "API_KEY")]
-    if missing := [name for name in needed if not environment.get(name, "").strip()]:
-        raise ValueError(
-            f"not set: {', '.join(missing)}. Set them in the environment"
-            " (an API key of any word will do for a server that asks for none)."
-        )
-    model, base_url = environment[needed[0]].strip(), environment[needed[1]].strip()
-    secret = SecretStr(environment[needed[2]])
-    try:
-        return Endpoint(model, base_url, secret, **settings)
-    except ValueError as error:
-        raise ValueError(f"{prefix}_*: {error}") from None
+def _variables(prefix: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """The three settings of a prefix; blank where a variable is not set."""
+    values = {
+        name: environment.get(f"{prefix}_{name}", "").strip() for name in ("MODEL", "BASE_URL", "API_KEY")
+    }
+    return {**values, "API_KEY": SecretStr(values["API_KEY"])}
 
 
 class _Caller:
@@ -91,8 +75,24 @@ class _Caller:
         environment: Mapping[str, str] = os.environ,
         **settings: Any,
     ) -> Self:
-        """From the variables of a prefix, which also tells the role: see `endpoint_from_environment`."""
-        endpoint = endpoint_from_environment(prefix, environment, **settings)
+        """From `{prefix}_MODEL`, `{prefix}_BASE_URL` and `{prefix}_API_KEY`; the prefix tells the role too.
+
+        `settings` are the other arguments of `Endpoint`. Raises `ValueError` that names the variables which
+        are missing or cannot work.
+        """
+        # No line that may raise mentions `environment`: some tracebacks show values, and the keys are in it.
+        found = _variables(prefix, environment)
+        if prefix not in PREFIX_ROLES:
+            raise ValueError(f"prefix {prefix!r} is none of {', '.join(PREFIX_ROLES)}")
+        if missing := [f"{prefix}_{name}" for name, value in found.items() if not value]:
+            raise ValueError(
+                f"not set: {', '.join(missing)}. Set them in the environment"
+                " (an API key of any word will do for a server that asks for none)."
+            )
+        try:
+            endpoint = Endpoint(found["MODEL"], found["BASE_URL"], found["API_KEY"], **settings)
+        except ValueError as error:
+            raise ValueError(f"{prefix}_*: {error}") from None
         return cls(endpoint, role=PREFIX_ROLES[prefix], telemetry=telemetry)
 
     def for_scope(self, scope: str) -> Self:

@@ -21,10 +21,11 @@ LONG_S = 3600.0
 
 @dataclass(frozen=True)
 class Call:
-    """One request as the server saw it, and how it was answered (`ok` or the name of the fault)."""
+    """One request as the server saw it, and how it was answered: `ok`, `401`, `404` or a fault."""
 
     answered: str
     key: str
+    headers: Mapping[str, str]
     body: Mapping[str, Any]
 
 
@@ -128,17 +129,22 @@ class FaultServer:
     seed: int = 0
     faults: tuple[str, ...] = ("429", "500", "503", "reset", "truncated JSON", "empty choices", "empty reply")
     reply: Callable[[Mapping[str, Any]], str] = echo
+    key: str = KEY
+    delay_s: float = 0.0
+    port: int = 0
     calls: list[Call] = field(default_factory=list)
 
     async def __aenter__(self) -> Self:
+        self.arrived = asyncio.Event()
         self._script, self._random = list(self.script), random.Random(self.seed)
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._handle)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
-        self.base_url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+        self.port = self._runner.addresses[0][1]
+        self.base_url = f"http://127.0.0.1:{self.port}/v1"
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -156,14 +162,19 @@ class FaultServer:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body, key = await request.json(), request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if key != KEY:
-            self.calls.append(Call("401", key, body))
+        answered = self._refusal(key, body["model"]) or self._next_fault()
+        self.calls.append(Call(answered, key, dict(request.headers), body))
+        self.arrived.set()
+        if answered == "401":
             return error(401, f"Incorrect API key provided: {key}")
-        if body["model"] != MODEL:
-            self.calls.append(Call("404", key, body))
+        if answered == "404":
             return error(404, f"The model `{body['model']}` does not exist")
-        fault = self._next_fault()
-        self.calls.append(Call(fault, key, body))
-        if fault == "ok":
-            return web.json_response(completion(self.reply(body)))
-        return await FAULTS[fault](request)
+        if answered != "ok":
+            return await FAULTS[answered](request)
+        await asyncio.sleep(self.delay_s)
+        return web.json_response(completion(self.reply(body)))
+
+    def _refusal(self, key: str, model: str) -> str:
+        if key != self.key:
+            return "401"
+        return "404" if model != MODEL else ""
