@@ -458,7 +458,7 @@ def _refuse_trained(path: Path, pools: Pools, seed: Seed) -> None:
 def _tell_unused(path: Path, pools: Pools, cut: Cut) -> None:
     """Warns of parameters that are not those of the frozen pools, and so have no effect."""
     frozen, wanted = dataclasses.asdict(pools.cut), dataclasses.asdict(cut)
-    # The share of right ones comes with every configuration, but only a cut that knows correctness looks at it.
+    # Every configuration has a correct_ratio, but only a cut that knows correctness looks at it.
     unused = [name for name in frozen if name != "correct_ratio" and wanted[name] != frozen[name]]
     if unused:
         told = ", ".join(f"{name} = {wanted[name]} (is {frozen[name]})" for name in unused)
