@@ -3,10 +3,11 @@
 They must not be parted between pools, and a data set should not hold them at all.
 """
 
-import math
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from core.grading import fold_text
 from core.types import GeneratedQuestion, lettered_options
@@ -27,25 +28,31 @@ def near_duplicates(
     """All pairs at least `threshold`, in (0, 1], alike, sorted: the Jaccard similarity of the sets of three
     characters in a row that question and options (without options: the reference) have when folded.
 
-    The order of options does not matter. Exact, and quick for some ten thousand questions: two sets so much
-    alike share a member among the rarest few of each (prefix filtering, Bayardo, Ma and Srikant 2007).
+    The order of options does not matter. Exact: every pair is compared, one question with all at once.
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold: {threshold} is not in (0, 1]")
-    shingles = {question.question_id: _shingles(question) for question in questions}
-    frequency = Counter(shingle for members in shingles.values() for shingle in members)
-    seen_with: dict[str, list[str]] = defaultdict(list)
+    shingles = [_shingles(question) for question in questions]
+    sizes = np.array([len(members) for members in shingles])
+    holders = _holders(shingles)
     found = []
-    for question_id, members in shingles.items():
-        rarest_first = sorted(members, key=lambda shingle: (frequency[shingle], shingle))
-        prefix = rarest_first[: len(members) - math.ceil(threshold * len(members) - 1e-9) + 1]
-        for other in {other for shingle in prefix for other in seen_with[shingle]}:
-            similarity = len(members & shingles[other]) / len(members | shingles[other])
-            if similarity >= threshold:
-                found.append(NearDuplicate(*sorted((question_id, other)), similarity))
-        for shingle in prefix:
-            seen_with[shingle].append(question_id)
+    for index, members in enumerate(shingles):
+        holding_any = np.concatenate([holders[shingle] for shingle in members])
+        common = np.bincount(holding_any, minlength=len(questions))
+        similarity = common / (sizes + len(members) - common)
+        for other in index + 1 + np.flatnonzero(similarity[index + 1 :] >= threshold):
+            pair = sorted((questions[index].question_id, questions[other].question_id))
+            found.append(NearDuplicate(*pair, float(similarity[other])))
     return sorted(found)
+
+
+def _holders(shingles: Sequence[Collection[str]]) -> dict[str, np.ndarray]:
+    """For each shingle the positions of the questions that hold it, as an array of shape (holders,)."""
+    positions: dict[str, list[int]] = defaultdict(list)
+    for index, members in enumerate(shingles):
+        for shingle in members:
+            positions[shingle].append(index)
+    return {shingle: np.array(held) for shingle, held in positions.items()}
 
 
 def _shingles(question: GeneratedQuestion) -> frozenset[str]:
