@@ -20,7 +20,7 @@ import numpy as np
 from core.adapters.simulated_agent import Failure, Scripts, SimulatedAgent, SimulatedTools
 from core.adapters.simulated_chance import Floats, Rows, key_of
 from core.adapters.simulated_edits import RULES_HEADING, EditFamily, EditMaker, SimulatedProposer
-from core.adapters.simulated_model import Draw, Flags, ResponseModel, logistic
+from core.adapters.simulated_model import Draw, Flags, ResponseModel, logistic, mean_by_type
 from core.adapters.simulated_questions import Film, make_films, make_places, make_question, question_id
 from core.adapters.simulated_roles import SimulatedChat, SimulatedEvolver, SimulatedJudge
 from core.adapters.simulated_rules import read_rules
@@ -156,14 +156,11 @@ class SimulatedWorld:
 
     def _mean(self, measure: Callable[[Rows, str], Floats], text_for: TextFor, rows: Rows | None) -> float:
         """The mean of a measure over questions, each under the text of its task type."""
-        rows = self.responses.rows if rows is None else rows
-        if not len(rows):
-            raise ValueError("rows: there are none to average over")
-        types = np.array([self.places[row].task_type for row in rows])
-        sums = [
-            measure(rows[types == task_type], text_for(task_type)).sum() for task_type in np.unique(types)
-        ]
-        return float(sum(sums) / len(rows))
+        return mean_by_type(
+            self.responses.rows if rows is None else rows,
+            lambda row: self.places[row].task_type,
+            lambda members, task_type: measure(members, text_for(task_type)),
+        )
 
     # The parts of a run
 

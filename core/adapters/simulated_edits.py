@@ -14,7 +14,7 @@ import numpy as np
 from core.adapters.simulated_chance import Rows, choose, share_drawn
 from core.adapters.simulated_model import ResponseModel, logistic, solve_increasing
 from core.adapters.simulated_rules import EVERY, Difficulty, Rule, read_rules, render_rule
-from core.evolution.edits import EditKey, edit_key, rejected_keys
+from core.evolution.edits import EditKey, apply_edits, edit_key, rejected_keys
 from core.evolution.protocols import ProposalError
 from core.evolution.types import CasePack, Edit, RejectedEdit, SkillCasePack, SystemCasePack
 
@@ -33,14 +33,9 @@ _AIMS = (
     "until one option is left.", "when two options are close.", "whatever the subtitle says.",
 )  # fmt: skip
 _TIMES = (
-    "Every time,",
-    "First of all,",
-    "If in doubt,",
-    "In the end,",
-    "Now and then,",
-    "Once more,",
+    "Every time,", "First of all,", "If in doubt,", "In the end,", "Now and then,", "Once more,",
     "Only once,",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +202,8 @@ class SimulatedProposer:
         seed: int,
         problems: Sequence[str] = (),
     ) -> list[Edit]:
-        """`edit_budget` edits. Raises `ProposalError` for a tool's pack: the simulated agent reads no tool
-        prompt."""
+        """`edit_budget` edits, each made on top of those before it. Raises `ProposalError` for a tool's
+        pack: the simulated agent reads no tool prompt."""
         if isinstance(pack, SkillCasePack):
             served, target = pack.task_types, pack.target_file
         elif isinstance(pack, SystemCasePack):
@@ -223,4 +218,5 @@ class SimulatedProposer:
             edit = self._maker.make(text, served=served, clusters=clusters, tried=tried, draw=draw)
             tried.add(edit_key(edit))
             edits.append(edit)
+            text = apply_edits(text, [edit], budget=1).text
         return edits

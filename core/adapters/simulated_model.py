@@ -18,7 +18,7 @@ alone changes some answers, up and down alike, as it does for real models.
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,7 +78,9 @@ class ResponseModel:
         drift: float,
         epoch: int,
     ) -> None:
-        _check_ranges(accuracy=accuracy, spread=spread, churn=churn, text_noise=text_noise, drift=drift)
+        _check_ranges(
+            accuracy=accuracy, spread=spread, churn=churn, text_noise=text_noise, drift=drift, epoch=epoch
+        )
         self.rows: Rows = np.arange(len(places))
         self._seed = seed
         self._text_noise = text_noise
@@ -144,9 +146,25 @@ def logistic(logits: Floats) -> Floats:
     return np.exp(-np.logaddexp(0.0, -logits))
 
 
-def solve_increasing(gap, low: float, high: float) -> float:
+def mean_by_type(
+    rows: Rows, type_of: Callable[[int], str], measure: Callable[[Rows, str], npt.NDArray]
+) -> float:
+    """The mean over questions of `measure(rows, task type)`, asked once for each task type.
+
+    Raises `ValueError` when there are no rows.
+    """
+    if not len(rows):
+        raise ValueError("rows: there are none to average over")
+    types: dict[str, list[int]] = {}
+    for row in rows.tolist():
+        types.setdefault(type_of(row), []).append(row)
+    sums = [measure(np.array(members), task_type).sum() for task_type, members in types.items()]
+    return float(sum(sums) / len(rows))
+
+
+def solve_increasing(gap: Callable[[float], float], low: float, high: float) -> float:
     """Where the increasing function `gap` crosses 0 between `low` and `high`, by halving the interval."""
-    for _ in range(80):
+    for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if gap(middle) < 0 else (low, middle)
     return (low + high) / 2

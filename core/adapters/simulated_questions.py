@@ -38,19 +38,8 @@ _PERSONS = (
     "nurse", "painter", "postman", "sailor", "shepherd", "tailor", "weaver", "widow",
 )  # fmt: skip
 _VERBS = (
-    "carry",
-    "drag",
-    "drop",
-    "find",
-    "hide",
-    "lift",
-    "paint",
-    "polish",
-    "repair",
-    "roll",
-    "sell",
-    "wrap",
-)
+    "carry", "drag", "drop", "find", "hide", "lift", "paint", "polish", "repair", "roll", "sell", "wrap",
+)  # fmt: skip
 _THIRD_PERSON = {"carry": "carries", "polish": "polishes"}
 _WHERE = ("behind", "beside", "beyond", "in front of", "near", "opposite", "past", "under")
 _QUALITIES = (

@@ -16,7 +16,8 @@ from core.adapters.simulated_model import Draw, ResponseModel
 from core.adapters.simulated_rules import EVERY
 from core.adapters.simulated_texts import skill_hash
 from core.agent.submission import SUBMIT
-from core.evolution.edits import edit_key
+from core.evolution.edits import EditKey, edit_key
+from core.evolution.types import Edit
 from core.types import LLMResponse, Message
 
 CHARACTERS_PER_TOKEN = 4
@@ -94,12 +95,11 @@ class SimulatedChat(_SimulatedModel):
 
 
 class SimulatedJudge(_SimulatedModel):
-    """Judges what a conversation shows of one rollout, by the marks that the simulated agent leaves in its
+    """Judges what a conversation shows of a rollout, by the marks that the simulated agent leaves in its
     trace.
 
-    Every reply is one JSON object with all that a judge is ever asked for; who asked takes what it wanted:
-    `completeness`, `hallucination`, `missed_tags`, `hallucinated_tags` of a tool call; `missed_nodes`,
-    `skill_adherence`, `confirmation_bias`, `evidence_sufficient` of a rollout; `kind` of a faulty reasoning.
+    Every reply is one JSON object with all that a judge is ever asked for, under the names that it has in
+    `SpanMetrics`, `QuestionMetrics` and `ErrorAttribution`; who asked takes what it wanted.
     """
 
     def __init__(self, model: str, scripts: Scripts) -> None:
@@ -108,31 +108,33 @@ class SimulatedJudge(_SimulatedModel):
 
     def reply(self, messages: Sequence[Message]) -> str:
         """The verdicts. Without a mark all is well."""
-        shown = "\n".join(message.content for message in messages)
-        error_type, kind = next(iter(_MARK.findall(shown)), ("success", ""))
+        shown = _shown(messages)
+        error_type, reasoning_kind = next(iter(_MARK.findall(shown)), ("success", ""))
         poor = error_type == "extraction_failure"
-        asked = _ASKED.search(shown)
-        lost = error_type == "search_failure" and asked is not None
         verdicts = {
             "completeness": 0.2 if poor else 1.0,
             "hallucination": 0.0,
             "missed_tags": ["simulated detail"] if poor else [],
             "hallucinated_tags": [],
-            "missed_nodes": list(self._scripts.source_nodes(self._scripts.row_asked(asked[0])))
-            if lost
-            else [],
+            "missed_nodes": self._sources(shown) if error_type == "search_failure" else [],
             "skill_adherence": {},
             "confirmation_bias": False,
             "evidence_sufficient": error_type in ("success", "reasoning_failure"),
-            "kind": kind or None,
+            "reasoning_kind": reasoning_kind or None,
         }
         return json.dumps(verdicts)
 
+    def _sources(self, shown: str) -> list[str]:
+        asked = _ASKED.search(shown)
+        return list(self._scripts.source_nodes(self._scripts.row_asked(asked[0]))) if asked else []
+
 
 class SimulatedEvolver(_SimulatedModel):
-    """Proposes edits of a family as JSON, for the clusters whose questions the conversation shows.
+    """Proposes edits of a family, for the clusters whose questions the conversation shows.
 
-    It reads no rules out of the conversation, so an edit's gain is what it would be without any others.
+    Every reply is one JSON object with all that an evolving model is ever asked for: `edits`, best first,
+    with the fields of `Edit`, and `guidance` for the momentum block, which is worth what an edit of the
+    family is. It reads no rules out of the conversation, so a gain is what it would be without any others.
     """
 
     def __init__(self, model: str, maker: EditMaker, task_types: Sequence[str]) -> None:
@@ -141,19 +143,21 @@ class SimulatedEvolver(_SimulatedModel):
         self._task_types = task_types
 
     def reply(self, messages: Sequence[Message]) -> str:
-        """`EDITS_PROPOSED` edits; the same conversation always brings the same."""
-        shown = "\n".join(message.content for message in messages)
+        """`EDITS_PROPOSED` edits and the guidance; the same conversation always brings the same."""
+        shown = _shown(messages)
         clusters = _CLUSTER.findall(shown)
-        served = [
-            name for name in self._task_types if any(found.startswith(f"{name}-") for found in clusters)
-        ]
-        draw, tried, edits = skill_hash(shown), set(), []
-        for number in range(EDITS_PROPOSED):
-            edit = self._maker.make(
-                "", served=served or [EVERY], clusters=clusters, tried=tried, draw=f"{draw} {number}"
-            )
-            tried.add(edit_key(edit))
-            edits.append(
-                {"op": edit.op, "target": edit.target, "content": edit.content, "reason": edit.reason}
-            )
-        return json.dumps({"edits": edits})
+        types = {cluster.rpartition("-")[0] for cluster in clusters}
+        served = [name for name in self._task_types if name in types] or [EVERY]
+        draw = skill_hash(shown)
+        made: dict[EditKey, Edit] = {}
+        for number in range(EDITS_PROPOSED + 1):
+            edit = self._maker.make("", served=served, clusters=clusters, tried=made, draw=f"{draw} {number}")
+            made[edit_key(edit)] = edit
+        *edits, guidance = made.values()
+        fields = ("op", "target", "content", "reason")
+        told = [{name: getattr(edit, name) for name in fields} for edit in edits]
+        return json.dumps({"edits": told, "guidance": guidance.content})
+
+
+def _shown(messages: Sequence[Message]) -> str:
+    return "\n".join(message.content for message in messages)

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from core.adapters.simulated_chance import Rows, choose
-from core.adapters.simulated_model import Draw, Flags
+from core.adapters.simulated_model import Draw, Flags, mean_by_type
 from core.adapters.simulated_texts import skill_hash, skill_part
 from core.agent.plugins import Plugins
 from core.agent.submission import SUBMIT, read_submission
@@ -92,14 +92,11 @@ class TraceWorld:
 
     def true_accuracy(self, text_for: Callable[[str], str], rows: Rows | None = None) -> float:
         """The share of questions (default: all) that were answered right, each under its task type's text."""
-        rows = np.arange(len(self.questions)) if rows is None else rows
-        if not len(rows):
-            raise ValueError("rows: there are none to average over")
-        types = np.array([self.questions[row].task_type for row in rows])
-        right = [
-            self.correct(rows[types == name], text_for(name), 0).sum() for name in map(str, np.unique(types))
-        ]
-        return float(sum(right) / len(rows))
+        return mean_by_type(
+            np.arange(len(self.questions)) if rows is None else rows,
+            lambda row: self.questions[row].task_type,
+            lambda members, task_type: self.correct(members, text_for(task_type), 0),
+        )
 
     def agent(self) -> "ReplayAgent":
         """The agent that answers as was recorded."""

@@ -72,9 +72,17 @@ async def test_every_edit_is_worth_what_its_kind_says_also_on_top_of_other_rules
         assert population(after) - population(text) == pytest.approx(planned, abs=2e-4)
 
 
+async def test_the_edits_of_one_proposal_are_worth_together_what_they_are_worth_alone():
+    for seed in range(20):
+        edits = await proposals(MIXED, edit_budget=3, seeds=[seed])
+        after = apply_edits(SKILL, edits, budget=3).text
+        planned = sum(rule.gain for edit in edits for rule in kind_of(edit, MIXED).rules)
+        assert population(after) - population(SKILL) == pytest.approx(planned, abs=5e-4)
+
+
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 async def test_kinds_come_in_the_shares_of_the_family(family):
-    edits = await proposals(family, seeds=range(1500))
+    edits = await proposals(family, seeds=range(800))
     counts = Counter(kind_of(edit, family).name for edit in edits)
     for kind in family:
         error = math.sqrt(kind.share * (1 - kind.share) / len(edits))

@@ -160,6 +160,11 @@ def test_accuracy_of_a_skill_set_gives_every_task_type_its_own_text():
     assert world.true_accuracy(by_type.__getitem__) == pytest.approx(expected / len(world.places))
 
 
+def test_there_is_no_accuracy_of_no_questions():
+    with pytest.raises(ValueError, match="rows"):
+        make_world().true_accuracy(no_rules, np.array([], dtype=np.intp))
+
+
 @pytest.mark.parametrize(
     ("parameters", "named"),
     [
@@ -168,6 +173,7 @@ def test_accuracy_of_a_skill_set_gives_every_task_type_its_own_text():
         ({"churn": 0.6}, "churn"),
         ({"text_noise": 1.5}, "text_noise"),
         ({"drift": float("nan")}, "drift"),
+        ({"epoch": -1}, "epoch"),
         ({"n_questions": 0}, "n_questions"),
         ({"n_videos": 1, "n_questions": 5000}, "n_videos"),
         ({"task_types": ()}, "task_types"),
