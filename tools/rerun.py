@@ -29,11 +29,7 @@ def rerun(path: Path) -> None:
     """Runs one notebook in its own folder and writes it back with fresh outputs; stops at the first error."""
     notebook = read_nb(path)
     os.chdir(path.parent)
-    shell = CaptureShell(path=path.parent, mpl_format="svg")
-    shell.run_cell("%config InlineBackend.rc = {'svg.hashsalt': 'harness'}")
-    shell.run_cell(
-        "%config InlineBackend.print_figure_kwargs = {'bbox_inches': 'tight', 'metadata': {'Date': None}}"
-    )
+    shell = CaptureShell(path=path.parent, mpl_format="png")
     for cell in notebook.cells:
         if cell.cell_type != "code" or skipped(cell):
             continue
