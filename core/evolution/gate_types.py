@@ -287,7 +287,8 @@ class GateVerdict:
             f"after {self.attempts} of {self.planned} questions {self.improved} improved "
             f"and {self.regressed} regressed"
         )
-        return f"{_VERDICT_WORDS[self.decision]}: {counts}{_ground(self)}."
+        outcome = "Aborted" if self.reason == "infra_abort" else _VERDICT_WORDS[self.decision]
+        return f"{outcome}: {counts}{_ground(self)}."
 
 
 _VERDICT_WORDS = {
@@ -311,10 +312,19 @@ def _ground(verdict: GateVerdict) -> str:
             "regressed than improved"
         )
     if v.reason == "terminal":
-        return f"; the chance that the edit helps is {v.probability:.3f}, where {v.tau:g} is asked"
+        return f"; {_terminal_ground(v)}"
     if v.reason == "curtailed":
         outcome = "worst" if v.accepted else "best"
         return f", and even the {outcome} outcome of the remaining questions would not change that"
     if v.reason == "futility":
         return f", and the chance of still ending accepted is only {v.predictive_power:.3f}"
     return f"; the chance that the edit helps is {v.probability:.3f} so far"
+
+
+def _terminal_ground(verdict: GateVerdict) -> str:
+    """Which of the conditions for PROVISIONAL decided at the end."""
+    if verdict.statistic <= 0:
+        return "on balance nothing improved, and a tie keeps the text in force"
+    if not verdict.accepted and verdict.probability >= verdict.tau:
+        return "too few answers changed to tell"
+    return f"the chance that the edit helps is {verdict.probability:.3f}, where {verdict.tau:g} is asked"

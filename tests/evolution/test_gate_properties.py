@@ -103,6 +103,20 @@ def test_every_verdict_explains_itself_in_one_sentence(evidence, params, is_last
     assert "\n" not in sentence
 
 
+@pytest.mark.parametrize(
+    ("improved", "regressed", "ground"),
+    [
+        (1, 0, "too few answers changed"),
+        (3, 3, "a tie keeps the text in force"),
+        (8, 7, "where 0.6 is asked"),
+    ],
+)
+def test_a_rejection_at_the_end_names_the_condition_that_failed(improved, regressed, ground):
+    verdict = gate_decision(one_block(improved, regressed, 20), GateParams(), is_last_block=True)
+    assert verdict.decision == "REJECT"
+    assert ground in verdict.explain()
+
+
 @given(evidences(), parameters())
 def test_the_last_block_always_decides(evidence, params):
     assert gate_decision(evidence, params, is_last_block=True).decision != "CONTINUE"
