@@ -1,6 +1,7 @@
 """The reference executor: asyncio tasks in one process."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -11,7 +12,8 @@ class AsyncioExecutor:
     """Tasks started in list order, at most `concurrency` at once; results handed over as they finish.
 
     An `Exception` of one item becomes that item's result. When the caller stops listening or is cancelled,
-    what is still running is cancelled and waited for, so no task outlives its run.
+    what is still running is cancelled and waited for, so no task outlives its run. Who leaves the loop early
+    closes the iterator (`contextlib.aclosing`), else that waits for garbage collection.
     """
 
     async def run(
@@ -21,12 +23,13 @@ class AsyncioExecutor:
         if concurrency < 1:
             raise ValueError(f"concurrency: {concurrency} is not positive")
         finished: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
-        waiting = iter(enumerate(items))
+        waiting = deque(enumerate(items))
 
         async def work() -> None:
-            # The workers share one iterator: an item starts only when a worker is free, so ten thousand
+            # The workers share one queue: an item starts only when a worker is free, so ten thousand
             # items cost `concurrency` tasks and not ten thousand.
-            for index, item in waiting:
+            while waiting:
+                index, item = waiting.popleft()
                 try:
                     result = await fn(item)
                 except BaseException as error:
@@ -44,6 +47,8 @@ class AsyncioExecutor:
                     raise result
                 yield index, result
         finally:
+            # An item may answer its cancellation with an ordinary error: nothing must be left to start then.
+            waiting.clear()
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)

@@ -32,6 +32,8 @@ def _answer(given: Any, question: GeneratedQuestion) -> str:
             raise ToolError(f"{SUBMIT}: answer is blank")
         return answer
     options = lettered_options(question.options)
+    if answer.upper() in options:  # a letter means the letter, also where an option's text is one
+        return answer.upper()
     for letter, text in options.items():
         if answer.casefold() == text.casefold():
             return letter

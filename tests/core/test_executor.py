@@ -148,7 +148,6 @@ async def test_a_cancelled_run_leaves_no_task_and_starts_no_item():
     assert (hang.started, sorted(hang.ended)) == ([0, 1, 2, 3], [0, 1, 2, 3])
 
 
-@pytest.mark.xfail(strict=True, reason="a worker whose item swallows its cancellation takes the next item")
 async def test_an_item_that_answers_its_cancellation_with_an_error_lets_no_other_start():
     hang, late = Hanging(at_once=2), []
 
