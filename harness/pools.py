@@ -236,9 +236,7 @@ def _size_problems(
 ) -> list[str]:
     """One sentence for each pool that did not get its questions."""
     wanted = {"test": ("test_size", cut.test_size), "validation": ("val_size", cut.val_size)}
-    reason = (
-        ", for what was trained on, and all that belongs to it, stays in diagnosis" if trained_ids else ""
-    )
+    reason = " (what was trained on, and all that belongs to it, stays in diagnosis)" if trained_ids else ""
     problems = [
         f"{name}: only {len(pools[name])} questions for {field} = {size}{reason}; lower it or add questions"
         for name, (field, size) in wanted.items()
@@ -270,8 +268,8 @@ def _type_problems(
         return []
     would_do = next(lower for lower in range(floor - 1, -1, -1) if not short(lower))
     return [
-        f"validation: task type {task_type!r} has {n} questions there, {types[task_type]} in all, and "
-        f"eval_min_per_class is {floor}; lower it to {would_do} or add questions of that type"
+        f"validation: {n} of {types[task_type]} questions of type {task_type!r}, and {floor} are wanted; "
+        f"lower eval_min_per_class to {would_do}, or try a larger val_size or more such questions"
         for task_type, n in lacking.items()
     ]
 
