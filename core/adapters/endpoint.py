@@ -100,13 +100,13 @@ class Endpoint:
         return await self._retrying.copy()(self._attempt, request, tally)
 
     async def aclose(self) -> None:
-        """Closes the connection. The next call opens another, in whichever event loop it runs."""
+        """Closes the connection. The next call opens another; so does a call in another event loop."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.client.close()
 
     async def _attempt(self, request: Mapping[str, Any], tally: Tally) -> Completion | Failure:
-        connection = self._connect()
+        connection = await self._connect()
         expected = expected_tokens(request)
         await connection.limits.admit(expected)
         tally.attempts += 1
@@ -129,12 +129,15 @@ class Endpoint:
         except (OpenAIError, aiohttp.ClientError) as error:
             return failure_of_connection(error)
 
-    def _connect(self) -> "_Connection":
-        loop = asyncio.get_running_loop()
-        if self._connection is None or self._connection.loop is not loop:
-            client = _sdk_client(self._base_url, self._key)
-            self._connection = _Connection(loop, client, RateLimits(**self._limits))
-        return self._connection
+    async def _connect(self) -> "_Connection":
+        loop, stale = asyncio.get_running_loop(), self._connection
+        if stale is not None and stale.loop is loop:
+            return stale
+        client = _sdk_client(self._base_url, self._key)
+        connection = self._connection = _Connection(loop, client, RateLimits(**self._limits))
+        if stale is not None:
+            await stale.client.close()
+        return connection
 
     def _redacted(self, outcome: Completion | Failure) -> Completion | Failure:
         if isinstance(outcome, Failure):

@@ -132,21 +132,21 @@ async def test_a_cancelled_call_stops_and_is_recorded():
     assert [(call.attempts, call.error) for call in recorder.calls] == [(1, "interrupted")]
 
 
-@pytest.mark.parametrize("closed", [True, False])
-def test_a_provider_can_be_used_in_one_event_loop_after_another(closed):
-    server = FaultServer()
+@pytest.mark.parametrize("closed_between", [True, False])
+def test_a_provider_can_be_used_in_one_event_loop_after_another(closed_between):
+    server, providers = FaultServer(), []
 
-    async def session(provider):
+    async def session(close):
         async with server:
-            provider = provider or provider_for(server)
-            content = (await provider.chat(HELLO)).content
-            if closed:
-                await provider.aclose()
-            return provider, content
+            if not providers:
+                providers.append(provider_for(server))
+            content = (await providers[0].chat(HELLO)).content
+            if close:
+                await providers[0].aclose()
+            return content
 
-    provider, first = asyncio.run(session(None))
-    _, second = asyncio.run(session(provider))
-    assert first == second
+    assert asyncio.run(session(closed_between)) == asyncio.run(session(True))
+    assert server.answered == ["ok", "ok"]
 
 
 async def test_images_are_sent_as_data_with_their_type(tmp_path):

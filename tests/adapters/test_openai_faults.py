@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import traceback
+from functools import partial
 
 import pytest
 from fault_server import FAULTS, KEY, MODEL, FaultServer
@@ -10,9 +11,12 @@ from loguru import logger
 from pydantic import SecretStr
 
 from core.adapters.endpoint import Endpoint
+from core.adapters.journal import Journal, JournaledProvider
 from core.adapters.openai import OpenAIProvider
+from core.adapters.telemetry import SqliteTelemetry
 from core.protocols import ProviderError
 from core.types import Message
+from harness.log import HarnessLog
 
 HELLO = [Message("user", "Hello")]
 
@@ -56,6 +60,14 @@ class Endpoints:
         return OpenAIProvider(
             Endpoint(model, server.base_url, SecretStr(key), **settings), role="agent", **more
         )
+
+
+class Rows:
+    def __init__(self):
+        self.rows = []
+
+    def record(self, call):
+        self.rows.append(call)
 
 
 @pytest.fixture
@@ -130,11 +142,9 @@ async def test_with_faults_in_three_of_ten_calls_every_reply_is_the_same_for_hal
 ):
     questions = [[Message("user", f"question {number}")] for number in range(200)]
 
-    async def ask(server):
-        provider, gate = (
-            endpoints.provider(server, max_retries=12),
-            asyncio.Semaphore(concurrency),
-        )
+    async def ask(server, rows):
+        provider = endpoints.provider(server, max_retries=12, telemetry=rows)
+        gate = asyncio.Semaphore(concurrency)
 
         async def one(messages):
             async with gate:
@@ -144,10 +154,12 @@ async def test_with_faults_in_three_of_ten_calls_every_reply_is_the_same_for_hal
         await provider.aclose()
         return contents
 
+    calm, stormy = Rows(), Rows()
     async with FaultServer() as sound, FaultServer(rate=0.3, seed=4) as failing:
-        assert await ask(failing) == await ask(sound)
-    assert len(sound.calls) == 200
+        assert await ask(failing, stormy) == await ask(sound, calm)
+    assert len(sound.calls) == len(calm.rows) == len(stormy.rows) == 200
     assert 200 < len(failing.calls) <= 300
+    assert sum(call.attempts for call in stormy.rows) == len(failing.calls)
 
 
 class Everything:
@@ -172,14 +184,6 @@ def everything(caplog):
     logged = Everything(caplog)
     yield logged
     logged.close()
-
-
-class Rows:
-    def __init__(self):
-        self.rows = []
-
-    def record(self, call):
-        self.rows.append(call)
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, "wrong key"])
@@ -212,6 +216,45 @@ async def test_a_key_that_a_reply_repeats_is_cut_out(endpoints, everything):
     assert KEY not in repr(rows.rows) + everything.text()
 
 
+async def test_no_key_in_the_bytes_of_database_and_journal(endpoints, tmp_path):
+    with HarnessLog(tmp_path / "harness.db", "run") as log, Journal(tmp_path / "journal.db") as journal:
+        telemetry = SqliteTelemetry(partial(log.insert_many, "llm_calls"))
+        async with FaultServer(["403", "ok"], reply=lambda body: f"Your key is {KEY}.") as server:
+            provider = endpoints.provider(server, telemetry=telemetry)
+            journaled = JournaledProvider(provider, journal, "run/q1/agent")
+            with pytest.raises(ProviderError):
+                await journaled.chat(HELLO)
+            await journaled.chat(HELLO)
+            await provider.aclose()
+        telemetry.close()
+        written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert any(b"may not use this model" in content for content in written.values())
+    assert any(b"Your key is" in content for content in written.values())
+    assert not any(KEY.encode() in content for content in written.values())
+
+
+async def test_every_attempt_is_paced_and_its_tokens_settled(endpoints, monkeypatch):
+    paced = []
+
+    class Pace:
+        def __init__(self, requests_per_minute, tokens_per_minute):
+            paced.append(("limits", requests_per_minute, tokens_per_minute))
+
+        async def admit(self, expected_tokens):
+            paced.append(("admit", expected_tokens))
+
+        def settle(self, expected_tokens, used_tokens):
+            paced.append(("settle", expected_tokens, used_tokens))
+
+    monkeypatch.setattr("core.adapters.endpoint.RateLimits", Pace)
+    async with FaultServer(["500", "ok"]) as server:
+        limits = {"requests_per_minute": 60, "tokens_per_minute": 6000, "sleep": endpoints.sleep}
+        provider = OpenAIProvider(Endpoint(MODEL, server.base_url, SecretStr(KEY), **limits), role="agent")
+        await provider.chat([Message("user", "four" * 10)], max_tokens=50)
+        await provider.aclose()
+    assert paced == [("limits", 60, 6000), ("admit", 60), ("admit", 60), ("settle", 60, 120)]
+
+
 async def test_the_placeholder_key_of_a_keyless_server_does_not_mangle_replies(endpoints):
     async with FaultServer(reply=lambda body: "none of them", key="none") as server:
         provider = endpoints.provider(server, key="none")
@@ -220,19 +263,21 @@ async def test_the_placeholder_key_of_a_keyless_server_does_not_mangle_replies(e
     assert response.content == "none of them"
 
 
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        ("AGENT_LLM_MODEL", ""),
-        ("AGENT_LLM_BASE_URL", ""),
-        ("AGENT_LLM_BASE_URL", "ftp://host"),
-        ("AGENT_LLM_API_KEY", f"{KEY}\u2026"),
-    ],
-)
-def test_no_key_in_the_traceback_of_settings_that_cannot_work(variable, value, everything, monkeypatch):
+# What makes settings unworkable; `{}` is the good value. The name of a test must not hold the key either.
+SPOILT = {
+    "no model": ("AGENT_LLM_MODEL", ""),
+    "no address": ("AGENT_LLM_BASE_URL", ""),
+    "no such protocol": ("AGENT_LLM_BASE_URL", "ftp://host"),
+    "no ASCII": ("AGENT_LLM_API_KEY", "{}\u2026"),
+}
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_no_key_in_the_traceback_of_settings_that_cannot_work(spoilt, everything, monkeypatch):
+    variable, change = SPOILT[spoilt]
     good = {"AGENT_LLM_MODEL": MODEL, "AGENT_LLM_BASE_URL": "http://127.0.0.1:9/v1", "AGENT_LLM_API_KEY": KEY}
-    for name, text in {**good, variable: value}.items():
-        monkeypatch.setenv(name, text)
+    for name, value in good.items():
+        monkeypatch.setenv(name, change.format(value) if name == variable else value)
     try:
         OpenAIProvider.from_environment("AGENT_LLM")
     except ValueError:
