@@ -70,14 +70,19 @@ def test_recording_does_not_wait_for_the_disk():
 
 
 def test_a_disk_that_is_full_is_told_and_not_written_to_again():
-    tries = []
+    tries, writing, may_fail = [], threading.Event(), threading.Event()
 
     def write_rows(rows):
         tries.append(len(rows))
+        writing.set()
+        may_fail.wait()
         raise OSError("disk full")
 
     telemetry = SqliteTelemetry(write_rows)
     telemetry.record(CALL)
+    writing.wait()
+    telemetry.record(CALL)
+    may_fail.set()
     for tell in (telemetry.flush, lambda: telemetry.record(CALL), telemetry.close):
         with pytest.raises(OSError, match="disk full"):
             tell()
