@@ -10,7 +10,7 @@ from gguf import GGUFReader, ReaderTensor
 from gguf.quants import dequantize
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from core.adapters.llama import Array, LlamaShape, LlamaWeights
+from core.adapters.llama_weights import Array, LlamaShape, LlamaWeights
 
 PRE_TOKENIZERS = {
     "smollm": lambda: pre_tokenizers.Sequence(

@@ -20,60 +20,12 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
+from core.adapters.llama_rows import BLOCK, SEGMENT, padded_rows, round_up, row_period
+from core.adapters.llama_weights import Array, LlamaShape, LlamaWeights
+
 Integers = NDArray[np.int64]
 
-BLOCK = 48
-"""Positions that attend together; a multiple of every period that `row_period` may find."""
-
-SEGMENT = 10 * BLOCK
-"""Rows that go through the layers together, which bounds the memory of a long context."""
-
-MINIMUM_ROWS = 24
-"""Fewer rows than this take another path through some BLAS libraries, with other bits."""
-
-PERIODS = (1, 2, 4, 8, 12, 16, 24, 48)
 CACHE_TOKENS = 2400
-
-
-@dataclass(frozen=True, slots=True)
-class LlamaShape:
-    """The sizes of a Llama model, as its GGUF file states them.
-
-    `width` is the length of a hidden state, `hidden` that of the feed-forward layer, `head_width` that of
-    one attention head; `heads / kv_heads` query heads share a key head. `rope_base` is the base of the
-    rotary frequencies and `max_tokens` the longest text.
-    """
-
-    layers: int
-    width: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_width: int
-    epsilon: float
-    rope_base: float
-    max_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class LlamaWeights:
-    """All weights. Those of the layers are stacked, so that they lie in few large pieces of memory.
-
-    `embedding` (vocabulary, width) is also the output matrix; a layer's matrix is (inputs, outputs). The
-    columns of `query_key_value` are those of all query heads, all key heads and all value heads; the two
-    halves of a query or key head are the pairs that the rotary embedding turns, and queries are divided
-    by the root of the head's width. `gate_up` holds the gate's columns, then the others.
-    """
-
-    embedding: Array
-    attention_norm: Array
-    query_key_value: Array
-    attention_output: Array
-    feed_forward_norm: Array
-    gate_up: Array
-    down: Array
-    output_norm: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +131,7 @@ class LlamaModel:
     def _run(self, batch: Sequence[Piece]) -> list[float]:
         """Send pieces through the layers: fills in their prefixes, and returns the continuations' scores."""
         spans = _spans(batch, self._period)
-        rows = _padded_rows(spans[-1].stop, self._period)
+        rows = padded_rows(spans[-1].stop, self._period)
         tokens, positions, targets = np.zeros((3, rows), dtype=np.int64)
         for piece, span in zip(batch, spans, strict=True):
             tokens[span] = piece.tokens
@@ -234,7 +186,7 @@ def _batches(pieces: Sequence[Piece], period: int) -> list[list[Piece]]:
     batches: list[list[Piece]] = []
     stop = 0
     for piece in pieces:
-        start = _round_up(stop, period)
+        start = round_up(stop, period)
         stop = start + len(piece.tokens)
         if batches and stop <= SEGMENT:
             batches[-1].append(piece)
@@ -248,48 +200,9 @@ def _spans(batch: Sequence[Piece], period: int) -> list[slice]:
     """The rows of each piece: right after the one before, from a multiple of the period."""
     spans: list[slice] = []
     for piece in batch:
-        start = _round_up(spans[-1].stop, period) if spans else 0
+        start = round_up(spans[-1].stop, period) if spans else 0
         spans.append(slice(start, start + len(piece.tokens)))
     return spans
-
-
-def row_period(weights: LlamaWeights) -> int:
-    """The smallest period after which a row's place in a batch does not change its bits.
-
-    A product of many copies of one row shows which places are alike. Raises `RuntimeError` when even
-    `BLOCK` rows apart the bits differ.
-    """
-    counts = (*range(MINIMUM_ROWS, MINIMUM_ROWS + 13), BLOCK, SEGMENT)
-    few_counts = (MINIMUM_ROWS, MINIMUM_ROWS + 1, MINIMUM_ROWS + 12, BLOCK)
-    products = [
-        [_copies_product(matrix, rows) for rows in counts]
-        for (matrix, *_) in (weights.query_key_value, weights.attention_output, weights.gate_up, weights.down)
-    ] + [[_copies_product(weights.embedding.T, rows) for rows in few_counts]]
-    for period in PERIODS:
-        if all(_repeats(products_of_one, period) for products_of_one in products):
-            return period
-    raise RuntimeError(f"this machine's matrix products do not repeat their bits within {BLOCK} rows")
-
-
-def _copies_product(matrix: Array, rows: int) -> Array:
-    row = np.random.default_rng(0).standard_normal(matrix.shape[0], dtype=np.float32)
-    return np.tile(row, (rows, 1)) @ matrix
-
-
-def _repeats(products: list[Array], period: int) -> bool:
-    """Whether rows `period` apart are the same in these products, and in all of them alike."""
-    fitting = [
-        product.reshape(-1, period, product.shape[1]) for product in products if len(product) % period == 0
-    ]
-    return all(bool((product == fitting[0][0]).all()) for product in fitting)
-
-
-def _padded_rows(rows: int, period: int) -> int:
-    return _round_up(max(rows, MINIMUM_ROWS), period)
-
-
-def _round_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
 
 
 def _common_length(first: tuple[int, ...], second: tuple[int, ...]) -> int:
@@ -390,7 +303,7 @@ def _log_probabilities(
     parts = []
     for start in range(0, len(hidden), BLOCK):
         part = hidden[start : start + BLOCK]
-        padded = np.zeros((_padded_rows(len(part), period), hidden.shape[1]), dtype=np.float32)
+        padded = np.zeros((padded_rows(len(part), period), hidden.shape[1]), dtype=np.float32)
         padded[: len(part)] = part
         logits = (padded @ embedding.T)[: len(part)]
         logits -= logits.max(axis=-1, keepdims=True)

@@ -23,6 +23,8 @@ class LlamaCpp:
 
         settings = llama_cpp.LlamaContextParams()
         settings.n_ctx = settings.n_batch = max_tokens
+        settings.type_k = settings.type_v = 0  # float32 in place of float16
+        settings.flash_attn_type = 0  # off: it rounds to float16
         settings.n_threads = settings.n_threads_batch = 1
         self._context = llama_cpp.LlamaContext(Model(str(path), llama_cpp.LlamaModelParams()), settings)
 

@@ -8,7 +8,8 @@ from tiny_llama import MAX_TOKENS, PlainLlama, vocabulary, write_tiny_gguf
 
 from core.adapters import llama
 from core.adapters.gguf_file import encode, read_gguf
-from core.adapters.llama import BLOCK, LlamaModel, Request
+from core.adapters.llama import LlamaModel, Request
+from core.adapters.llama_rows import BLOCK
 
 TOKENS = st.integers(0, len(vocabulary()) - 1)
 REQUESTS = st.builds(

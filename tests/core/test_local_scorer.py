@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_llama import write_tiny_gguf
+from tiny_llama import MAX_TOKENS, write_tiny_gguf
 
 from core.adapters.local import LocalScorer
 from core.adapters.model_fetch import PATH_VARIABLE, find_model
@@ -92,6 +92,13 @@ async def test_a_bad_call_is_told_what_is_wrong_and_harms_no_other(tiny_scorer):
     assert "continuation 2 of 2 is empty" in str(replies[1])
     assert isinstance(replies[2], ValueError)
     assert "512" in str(replies[2])
+
+
+async def test_a_text_of_the_greatest_length_is_read_and_one_token_more_is_not(tiny_scorer):
+    # each "x" is a token, and one more precedes the text
+    assert len(await tiny_scorer.score("x" * (MAX_TOKENS - 2), ["x"])) == 1
+    with pytest.raises(ValueError, match=str(MAX_TOKENS)):
+        await tiny_scorer.score("x" * (MAX_TOKENS - 2), ["xx"])
 
 
 async def test_one_text_in_place_of_a_list_is_refused(tiny_scorer):
@@ -280,15 +287,7 @@ async def test_real_scores_are_exact_with_the_kernels_of_other_processors(real_s
 
 
 @pytest.mark.slow
-async def test_real_context_of_the_greatest_length_is_read_and_one_token_more_is_not(real_scorer):
-    # every "a" is a token, and one more precedes the text
-    assert len(await real_scorer.score("a" + " a" * 8189, [" a"])) == 1
-    with pytest.raises(ValueError, match="8192"):
-        await real_scorer.score("a" + " a" * 8190, [" a"])
-
-
-@pytest.mark.slow
-def test_llama_cpp_makes_the_same_choices(real_scores, tmp_path):
+def test_llama_cpp_makes_the_same_choices(real_scores):
     pytest.importorskip("cyllama")
     from llama_cpp_scores import choices_of, llama_cpp_scores
 
@@ -306,4 +305,4 @@ def test_llama_cpp_gives_the_same_scores_with_weights_in_float32(real_scores, tm
     calls = REAL_CALLS[:15]
     others = llama_cpp_scores(write_float32(find_model().path, tmp_path / "float32.gguf"), calls)
     for scores, expected in zip(real_scores, others, strict=False):
-        np.testing.assert_allclose(scores, expected, atol=2e-3)
+        np.testing.assert_allclose(scores, expected, atol=2e-4)
