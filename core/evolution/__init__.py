@@ -1,7 +1,10 @@
 """Evolution: diagnosis of failures, bounded edits of the text, and the gate that lets them through."""
 
 from core.evolution.comparison import compare_pairs, settle_probation
+from core.evolution.diagnose import run_diagnosis
+from core.evolution.evolve import evolve_skill, evolve_system, evolve_tool
 from core.evolution.gate import classify_quadrants, gate_decision, pair_block
+from core.evolution.json_reply import extract_json_from_response
 from core.evolution.planning import detectable_gain, expected_null_accepts
 from core.evolution.protocols import PromptStore, RunLog, SkillStore
 from core.evolution.types import (
@@ -50,8 +53,13 @@ __all__ = [
     "classify_quadrants",
     "compare_pairs",
     "detectable_gain",
+    "evolve_skill",
+    "evolve_system",
+    "evolve_tool",
     "expected_null_accepts",
+    "extract_json_from_response",
     "gate_decision",
     "pair_block",
+    "run_diagnosis",
     "settle_probation",
 ]

@@ -1,0 +1,96 @@
+"""Reads JSON out of what a chat model replied: fenced, with words around it, sloppy, or cut off."""
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import json_repair
+
+MOST_CHARACTERS = 200_000
+"""Longer replies are not read: whatever they are, they are not what was asked for."""
+
+# What a JSON object or array begins with, so that [brackets] and {braces} of prose are passed over.
+_START = re.compile(r"""\{\s*["'}]|\[\s*[\[{"'\]\d-]""")
+_OPENING_FENCE = re.compile(r"```\w*\s*\Z")
+_CLOSING_FENCE = "\n```"
+_END_OF_THINKING = "</think>"
+# A string (the last one may be cut), or what ends an element outside of strings.
+_ELEMENT_END = re.compile(r'"(?:[^"\\]|\\.)*\\?(?:"|\Z)|(?P<comma>,)|(?P<close>[\]}])', re.DOTALL)
+
+
+class UnreadableReplyError(ValueError):
+    """A reply without JSON in it. Its text can be told to the model."""
+
+
+def extract_json_from_response(text: str, *, keys: Collection[str] = ()) -> dict[str, Any] | list[Any]:
+    """The JSON object or array of a reply.
+
+    Of several the first that is an object or an array of objects; with `keys`, the first in which one of
+    them stands, if there is one. Sloppy JSON is mended as far as it can be (`json_repair`), so what comes out
+    must be validated; of JSON that was cut off, what was said to its end is kept. What a model thought aloud,
+    up to `</think>`, does not count.
+
+    Raises `UnreadableReplyError` for a reply that holds none, is empty, or is longer than
+    `MOST_CHARACTERS`.
+    """
+    reply = text.rpartition(_END_OF_THINKING)[2].strip()
+    if not reply:
+        raise UnreadableReplyError("the reply is empty")
+    if len(reply) > MOST_CHARACTERS:
+        raise UnreadableReplyError(
+            f"the reply has {len(reply)} characters, and at most {MOST_CHARACTERS} are read"
+        )
+    values = list(_values(reply))
+    objects = [value for value in values if _parts(value)]
+    asked = [value for value in objects if any(key in part for part in _parts(value) for key in keys)]
+    for choice in (*asked, *objects, *values):
+        return choice
+    raise UnreadableReplyError("there is no JSON object in the reply")
+
+
+def _parts(value: Any) -> list[dict[str, Any]]:
+    """An object alone, the objects of an array that holds nothing else, or nothing."""
+    items = value if isinstance(value, list) else [value]
+    return items if all(isinstance(item, dict) for item in items) else []
+
+
+def _values(reply: str) -> Iterator[Any]:
+    """The objects and arrays that stand beside each other, in order; the first broken one is the last."""
+    position = 0
+    while match := _START.search(reply, position):
+        try:
+            # Not strict: line breaks inside strings are let pass.
+            value, position = json.JSONDecoder(strict=False).raw_decode(reply, match.start())
+        except (ValueError, RecursionError):
+            yield from _mended(reply, match.start())
+            return
+        yield value
+
+
+def _mended(reply: str, start: int) -> Iterator[Any]:
+    broken = reply[start:]
+    if _OPENING_FENCE.search(reply[:start]) and _CLOSING_FENCE in broken:
+        broken = broken[: broken.rindex(_CLOSING_FENCE)]
+    if not broken.rstrip().endswith(("}", "]")):
+        broken = _said_to_its_end(broken)
+    try:
+        value = json_repair.loads(broken)
+    except (ValueError, RecursionError):
+        return
+    # Mending puts objects that stood beside each other into an array.
+    if isinstance(value, list) and broken.startswith("{"):
+        yield from (item for item in value if isinstance(item, dict))
+    elif isinstance(value, dict | list):
+        yield value
+
+
+def _said_to_its_end(cut: str) -> str:
+    """JSON that was cut off, without the element in which it was cut: half a number or sentence misleads."""
+    end = 1
+    for match in _ELEMENT_END.finditer(cut):
+        if match["comma"]:
+            end = match.start()
+        elif match["close"]:
+            end = match.end()
+    return cut[:end]
