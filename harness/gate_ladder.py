@@ -6,7 +6,8 @@
 __all__ = ['NEVER_OBSERVED', 'HARD_BELOW', 'EASY_ABOVE', 'QUOTAS', 'MAX_WEIGHT', 'SCHEMA_VERSION', 'LadderEntry', 'seeded_order',
            'two_to_one', 'order_cold', 'build_cold_entries', 'order_ladder', 'fill_order', 'choose_probes',
            'plan_ladder', 'stratum_of', 'strata_of', 'apportion', 'stratum_counts', 'interleaved', 'stratum_weights',
-           'stratified_ladder', 'GatePools', 'ladder_fingerprint', 'read_gate_pools', 'build_or_load_gate_pools']
+           'stratified_ladder', 'eligible_entries', 'GatePools', 'ladder_fingerprint', 'read_gate_pools',
+           'build_or_load_gate_pools']
 
 # %% ../nbs/06_gate_ladder.ipynb #3f03ab60
 import dataclasses
@@ -231,6 +232,15 @@ def stratified_ladder(entries: Sequence[LadderEntry], *, max_questions: int, see
         for name in interleaved(counts)
     ]
 
+# %% ../nbs/06_gate_ladder.ipynb #202bcc95
+def eligible_entries(
+    entries: Mapping[str, Sequence[LadderEntry]], task_types: Iterable[str], exclude_ids: Collection[str]
+) -> list[LadderEntry]:
+    """The entries of some task types without the excluded questions; a type without entries adds none."""
+    excluded = frozenset(exclude_ids)
+    chosen = itertools.chain.from_iterable(entries.get(name, ()) for name in sorted(set(task_types)))
+    return [one for one in chosen if one.question_id not in excluded]
+
 # %% ../nbs/06_gate_ladder.ipynb #96282fa5
 @dataclasses.dataclass(frozen=True)
 class GatePools:
@@ -261,13 +271,7 @@ class GatePools:
         exclude_ids: what the edit's proposer saw, and near-duplicates of it. A task type without questions
         adds none; whether the ladder is long enough is for the caller to say.
         """
-        excluded = frozenset(exclude_ids)
-        eligible = [
-            one
-            for task_type in sorted(set(task_types))
-            for one in self.entries.get(task_type, ())
-            if one.question_id not in excluded
-        ]
+        eligible = eligible_entries(self.entries, task_types, exclude_ids)
         if ladder == "stratified":
             return stratified_ladder(eligible, max_questions=max_questions, seed=seed)
         if ladder != "plan":
