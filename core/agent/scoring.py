@@ -5,6 +5,7 @@ log-probabilities. So the *text* of the skill decides where the agent looks, and
 right. No randomness but seeded draws between equals: a second run gives the same.
 """
 
+import asyncio
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,9 @@ async def choose_line(
     """
     if len(lines) < 2:
         return (lines[0] if lines else None), []
-    scores = [(await scorer.score(line_context(line), [f" {question}"]))[0] for line in lines]
+    # At once: calls that wait together go through the model's layers together, at half the cost.
+    answers = await asyncio.gather(*(scorer.score(line_context(line), [f" {question}"]) for line in lines))
+    scores = [answer[0] for answer in answers]
     best = max(scores)
     return next(line for line, score in zip(lines, scores, strict=True) if score >= best - TIE), scores
 
@@ -104,8 +107,9 @@ async def score_options(scorer: TextScorer, question: GeneratedQuestion, evidenc
         return [0.0] * len(question.options)
     asked = f"Question: {question.question}\nAnswer:"
     options = [f" {text}" for text in lettered_options(question.options).values()]
-    informed = await scorer.score(f"{evidence}\n{asked}", options)
-    prior = await scorer.score(asked, options)
+    informed, prior = await asyncio.gather(
+        scorer.score(f"{evidence}\n{asked}", options), scorer.score(asked, options)
+    )
     return [with_it - without for with_it, without in zip(informed, prior, strict=True)]
 
 
