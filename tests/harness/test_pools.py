@@ -83,7 +83,7 @@ def told():
 @st.composite
 def benchmarks(draw) -> list[GeneratedQuestion]:
     """Videos of all sizes; some questions in groups across videos, some copied from other videos."""
-    sizes = draw(st.lists(st.integers(1, 4), min_size=3, max_size=10))
+    sizes = draw(st.lists(st.integers(1, 4), min_size=5, max_size=10))
     questions = []
     for number, size in enumerate(sizes):
         for i in range(size):
@@ -516,6 +516,17 @@ def test_pools_from_elsewhere_that_measure_on_trained_questions_are_refused(tmp_
         build_or_load_pools(path, FILMS, CUT, seed=seed)
     pools = json.loads(path.read_text("utf-8"))
     assert pools["cut"]["split_seed"] == 3  # refused, not mended behind the user's back
+
+
+@pytest.mark.parametrize("measuring", ["test", "validation"])
+def test_a_seeds_pools_with_diagnosis_exchanged_for_another_pool_are_refused(tmp_path, seed, measuring):
+    path = tmp_path / "pools.json"
+    pools = json.loads(seed.pools_path.read_text("utf-8"))
+    pools["diagnosis"], pools[measuring] = pools[measuring], pools["diagnosis"]
+    write_json_atomic(path, pools)
+    only_diagnosis = dataclasses.replace(seed.lineage, trained_ids=tuple(pools[measuring]))
+    with pytest.raises(ValueError, match=r"seed 'first' was trained on film"):
+        build_or_load_pools(path, FILMS, CUT, seed=dataclasses.replace(seed, lineage=only_diagnosis))
 
 
 def test_too_little_that_is_new_is_an_error_that_says_why(tmp_path, seed):
