@@ -16,7 +16,11 @@ from pathlib import Path
 from benchmarks.greedy import Answers, as_rows, train_greedily
 from core.adapters.local import LocalScorer
 from core.adapters.memo import MemoScorer
-from core.check_model import (
+from core.evolution.catalogue import CatalogueProposer, RandomProposer, load_catalogue
+from core.evolution.fit import ScorerFit, SourceReach
+from core.evolution.protocols import Proposer
+from core.protocols import TextScorer
+from core.questions.check_model import (
     MEANT,
     Answered,
     DemoSet,
@@ -29,10 +33,6 @@ from core.check_model import (
     routed_right,
     targets,
 )
-from core.evolution.catalogue import CatalogueProposer, RandomProposer, load_catalogue
-from core.evolution.fit import ScorerFit, SourceReach
-from core.evolution.protocols import Proposer
-from core.protocols import TextScorer
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from core.agent.skills import DEFAULT_SKILL, read_skills
-from core.check_model import Answered, DemoSet, answer_with_skills, at_once
 from core.evolution.edits import apply_edits
 from core.evolution.protocols import Proposer
 from core.evolution.types import CaseSample, Edit, RejectedEdit, SkillCasePack
 from core.protocols import TextScorer
+from core.questions.check_model import Answered, DemoSet, answer_with_skills, at_once
 from core.types import GeneratedQuestion
 
 BATCH = 16

@@ -22,7 +22,7 @@ from loguru import logger
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated_dataclass
 
-from core.duplicates import NearDuplicate, near_duplicates
+from core.questions.duplicates import NearDuplicate, near_duplicates
 from core.questions import stratified_sample
 from core.types import GeneratedQuestion
 from .config import ConfigError, RunConfig

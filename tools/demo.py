@@ -18,9 +18,9 @@ from benchmarks.greedy import Answers, Trial, train_greedily
 from core.adapters.local import LocalScorer
 from core.adapters.memo import MemoScorer
 from core.adapters.model_fetch import ModelFetchError
-from core.check_model import open_demo_set
 from core.evolution.comparison import PairedComparison, compare_pairs
 from core.evolution.types import PairResult
+from core.questions.check_model import open_demo_set
 
 PROPOSALS, SEED, WORKERS = 16, 0, 2
 

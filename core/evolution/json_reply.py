@@ -1,5 +1,6 @@
 """Reads JSON out of what a chat model replied: fenced, with words around it, sloppy, or cut off."""
 
+import contextlib
 import json
 import re
 from collections.abc import Collection, Iterator
@@ -15,8 +16,11 @@ _START = re.compile(r"""\{\s*["'}]|\[\s*[\[{"'\]\d-]""")
 _OPENING_FENCE = re.compile(r"```\w*\s*\Z")
 _CLOSING_FENCE = "\n```"
 _END_OF_THINKING = "</think>"
-# A string (the last one may be cut), or what ends an element outside of strings.
-_ELEMENT_END = re.compile(r'"(?:[^"\\]|\\.)*\\?(?:"|\Z)|(?P<comma>,)|(?P<close>[\]}])', re.DOTALL)
+# A string (the last one may be cut), or what structures JSON outside of strings.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*\\?(?:"|\Z)|(?P<mark>[\[\]{},])', re.DOTALL)
+_CLOSED_BY = {"{": "}", "[": "]"}
+# Not strict: line breaks inside strings are let pass.
+_DECODER = json.JSONDecoder(strict=False)
 
 
 class UnreadableReplyError(ValueError):
@@ -60,8 +64,7 @@ def _values(reply: str) -> Iterator[Any]:
     position = 0
     while match := _START.search(reply, position):
         try:
-            # Not strict: line breaks inside strings are let pass.
-            value, position = json.JSONDecoder(strict=False).raw_decode(reply, match.start())
+            value, position = _DECODER.raw_decode(reply, match.start())
         except (ValueError, RecursionError):
             yield from _mended(reply, match.start())
             return
@@ -72,12 +75,7 @@ def _mended(reply: str, start: int) -> Iterator[Any]:
     broken = reply[start:]
     if _OPENING_FENCE.search(reply[:start]) and _CLOSING_FENCE in broken:
         broken = broken[: broken.rindex(_CLOSING_FENCE)]
-    if not broken.rstrip().endswith(("}", "]")):
-        broken = _said_to_its_end(broken)
-    try:
-        value = json_repair.loads(broken)
-    except (ValueError, RecursionError):
-        return
+    value = _lenient(broken)
     # Mending puts objects that stood beside each other into an array.
     if isinstance(value, list) and broken.startswith("{"):
         yield from (item for item in value if isinstance(item, dict))
@@ -85,12 +83,30 @@ def _mended(reply: str, start: int) -> Iterator[Any]:
         yield value
 
 
+def _lenient(broken: str) -> Any:
+    """The value of cut or sloppy JSON, `None` where it is beyond mending."""
+    said = _said_to_its_end(broken)
+    with contextlib.suppress(ValueError, RecursionError):
+        if value := _DECODER.decode(said):
+            return value
+    sloppy = broken if broken.rstrip().endswith(("}", "]")) else said
+    with contextlib.suppress(ValueError, RecursionError):
+        return json_repair.loads(sloppy)
+    return None
+
+
 def _said_to_its_end(cut: str) -> str:
-    """JSON that was cut off, without the element in which it was cut: half a number or sentence misleads."""
-    end = 1
-    for match in _ELEMENT_END.finditer(cut):
-        if match["comma"]:
-            end = match.start()
-        elif match["close"]:
-            end = match.end()
-    return cut[:end]
+    """JSON that was cut off, closed, and without the element in which it was cut: half a number or half a
+    sentence misleads."""
+    end, depth = 1, 1
+    still_open: list[str] = []
+    for match in _TOKEN.finditer(cut):
+        mark = match["mark"]
+        if mark in ("{", "["):
+            still_open.append(_CLOSED_BY[mark])
+        elif mark == ",":
+            end, depth = match.start(), len(still_open)
+        elif mark and still_open:
+            still_open.pop()
+            end, depth = match.end(), len(still_open)
+    return cut[:end] + "".join(reversed(still_open[:depth]))

@@ -76,6 +76,7 @@ class Judge:
         self._prompts = prompts
         self._answered = False
         self._failures_in_a_row = 0
+        self._unusable: ProviderError | None = None
 
     async def spans(self, rollout: Rollout) -> tuple[SpanMetrics, ...]:
         """A verdict on every tool call that brought material, in the order of steps."""
@@ -122,12 +123,15 @@ class Judge:
         )
 
     async def _ask(self, prompt: str, material: Mapping[str, Any], kind: type[Verdict]) -> Verdict:
+        if self._unusable is not None:  # rollouts that run at once must not go on asking
+            raise self._unusable
         shown = json.dumps(material, ensure_ascii=False, indent=1)
         try:
             response = await self._llm.chat([Message("system", prompt), Message("user", shown)])
         except ProviderError as error:
             self._failures_in_a_row += 1
             if not self._answered or self._failures_in_a_row >= MOST_FAILURES_IN_A_ROW:
+                self._unusable = error
                 raise
             logger.warning("judge: a call was given up ({}); what it was for is not judged", error)
             return kind()

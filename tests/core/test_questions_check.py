@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_questions import item, made, made_text
 
-from core.check import (
+from core.questions.__main__ import main
+from core.questions.check import (
     check_data,
     check_duplicates,
     check_lengths,
     check_letters,
     check_standing_out,
-    main,
     table,
 )
-from core.duplicates import NearDuplicate, near_duplicates
+from core.questions.duplicates import NearDuplicate, near_duplicates
 from core.types import GeneratedQuestion
 
 ANIMALS = ["goat", "horse", "sparrow", "rabbit", "salmon", "beetle", "donkey", "lizard"]

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loguru import logger
 
-from core.duplicates import near_duplicates
 from core.questions import stratified_sample
+from core.questions.duplicates import near_duplicates
 from core.types import GeneratedQuestion
 from harness.config import ConfigError, RunConfig
 from harness.log import HarnessLog

@@ -12,8 +12,8 @@ from core.agent.loop import AgentLoop
 from core.agent.plugins import hookimpl
 from core.agent.skills import read_skills
 from core.agent.traces import opened_nodes
-from core.duplicates import near_duplicates
 from core.protocols import ToolError
+from core.questions.duplicates import near_duplicates
 
 
 async def rollouts(world, text=TEXT):

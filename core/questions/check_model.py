@@ -16,9 +16,9 @@ from core.agent.prompts import PromptDirectory, system_prompt, user_prompt
 from core.agent.scoring import ScoringAgent
 from core.agent.skills import SkillLine, SkillSet, discover_skills, render_line
 from core.agent.tactics import TACTICS
-from core.check import Finding
 from core.protocols import TextScorer
-from core.questions import load_benchmark
+from core.questions.check import Finding
+from core.questions.loading import load_benchmark
 from core.tree.environment import TreeEnvironment
 from core.types import GeneratedQuestion, LoopResult, lettered_options
 

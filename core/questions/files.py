@@ -1,6 +1,6 @@
 """Reads the items of question files as they stand, with the place of each, so that an error can point at it.
 
-What the fields mean is decided in `core.questions`; here a file of any format becomes plain mappings.
+What the fields mean is decided in `core.questions.loading`; here a file of any format becomes plain mappings.
 """
 
 import csv

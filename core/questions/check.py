@@ -1,18 +1,16 @@
 """Checks a data set of questions and trees: what a reader of its results may take for granted.
 
-Every check is a pure function from the data to a `Finding`; `main` prints them as a table.
+Every check is a pure function from the data to a `Finding`; `table` makes text of them.
 """
 
-import argparse
 import difflib
 import math
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.duplicates import near_duplicates
-from core.questions import load_benchmark
+from core.questions.duplicates import near_duplicates
+from core.questions.loading import load_benchmark
 from core.tree.environment import TreeEnvironment
 from core.types import GeneratedQuestion, lettered_options
 
@@ -139,22 +137,6 @@ def table(findings: Sequence[Finding]) -> str:
         if len(finding.problems) > _PROBLEMS_TOLD:
             lines.append(f"  ... and {len(finding.problems) - _PROBLEMS_TOLD} more")
     return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code: 0 when all checks hold, else 1."""
-    parser = argparse.ArgumentParser(
-        prog="python -m core.questions", description="Looks after question files."
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    check = commands.add_parser("check", help="check a data set: questions/ (or questions.*) and trees/")
-    check.add_argument("folder", type=Path, help="the folder that holds both")
-    findings = check_data(parser.parse_args(arguments).folder)
-    if hasattr(sys.stdout, "reconfigure"):
-        # Data may hold any character, and a console that can not show one should still show the rest.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    print(table(findings))
-    return 0 if all(finding.holds for finding in findings) else 1
 
 
 def _absent_sources(question: GeneratedQuestion, nodes: Mapping[str, Collection[str]]) -> Iterator[str]:

@@ -1,0 +1,9 @@
+"""Questions: a benchmark read from files, stratified samples of it, and checks of what it holds.
+
+`python -m core.questions check FOLDER` tells whether a data set of questions and trees holds what it should.
+"""
+
+from core.questions.loading import load_benchmark
+from core.questions.sampling import stratified_sample
+
+__all__ = ["load_benchmark", "stratified_sample"]
