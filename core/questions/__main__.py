@@ -43,9 +43,8 @@ async def _with_model(folder: Path) -> list[Finding]:
         for pool, questions in demo.pools.items():
             measured = await measure(scorer, demo, questions)
             found = targets(measured, demo)
-            print(
-                f"\n{pool}: right answers with {scorer.model}\n\n{accuracy_table(measured, demo)}\n\n{table(found)}"
-            )
+            print(f"\n{pool}: right answers with {scorer.model}\n\n{accuracy_table(measured, demo)}")
+            print(f"\n{table(found)}")
             findings += found
     return findings
 
