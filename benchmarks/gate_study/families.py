@@ -35,7 +35,7 @@ class WorldFamily:
     """A kind of world.
 
     edits: the kinds of edits and their shares. churn: how often two rollouts of one question disagree.
-    diagnosis, validation: sizes of the pools, in questions. videos: of the world; validation takes whole ones.
+    diagnosis, validation: questions in the pools. videos: of the world; validation takes whole ones.
     drift: in logits, what each epoch adds to each ability.
     """
 
