@@ -25,7 +25,7 @@ $(INSTALLED): constraints.txt pyproject.toml settings.ini tools/setup.sh
 	@PYTHON="$(PYTHON)" sh tools/setup.sh
 
 demo: setup
-	@python tools/demo.py
+	@python -m tools.demo
 
 test: setup check notebooks docs-check pytest
 
@@ -58,7 +58,8 @@ docs: setup
 	python tools/docs.py
 
 studies: setup
-	@python tools/studies.py
+	python -m benchmarks.gate_null
+	python -m benchmarks.embedded
 
 bench: setup
-	@for program in benchmarks/*.py; do echo "== $$program"; python $$program; done
+	@for name in log frames gate_speed llm_client scorer; do echo "== $$name"; python -m benchmarks.$$name; done

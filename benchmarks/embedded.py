@@ -1,6 +1,6 @@
 """What the embedded model can do on the demo data, and what greedy training makes of it.
 
-`python benchmarks/embedded.py [tables] [greedy]` writes `benchmarks/results/embedded_tables.json` and
+`python -m benchmarks.embedded [tables] [greedy]` writes `benchmarks/results/embedded_tables.json` and
 `embedded_greedy.json`, which `nbs/studies/embedded.ipynb` reads. All answers are the embedded model's, kept
 on disk by content, so an interrupted run goes on where it was. Only validation and diagnosis are looked at.
 """

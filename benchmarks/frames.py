@@ -1,6 +1,6 @@
 """1,000,000 prediction rows into a frame: `harness.frames.read_frame` beside `pandas.read_sql_query`.
 
-`python benchmarks/frames.py [--rows N] [--repeats N] [--save]`. Both read the scalar columns of
+`python -m benchmarks.frames [--rows N] [--repeats N] [--save]`. Both read the scalar columns of
 the same database, each in a process of its own, so that the peak memory is its own. CPU seconds are those of
 the reading alone, imports left out; the peak counts the whole process, libraries included. With `--save` the
 figures go to `benchmarks/results/frames.json`.

@@ -1,6 +1,6 @@
 """How often the gate accepts what is worth nothing, and what it sees of what is worth something.
 
-    python benchmarks/gate_null.py [--gates 20000] [--power-gates 2000] [--out FILE]
+    python -m benchmarks.gate_null [--gates 20000] [--power-gates 2000] [--out FILE]
 
 Null gates: edits that change answers by fair coins, at several discordance rates and ladder lengths, and A/A
 pairs (two runs of the same text) of agents whose ability differs from question to question. Power: true gains

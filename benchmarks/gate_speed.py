@@ -1,6 +1,6 @@
 """How long the gate thinks: milliseconds for each decision in gates of 40 questions.
 
-    python benchmarks/gate_speed.py [--gates 100]
+    python -m benchmarks.gate_speed [--gates 100]
 
 CPU time. Cold: every memo of the exact mathematics is emptied before each decision. Warm: the same decision
 again. The goal is under 5 ms a block.

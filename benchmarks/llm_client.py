@@ -2,7 +2,7 @@
 
 All talk to a loopback endpoint in another process, whose CPU does not count, with the same request and the
 same reply, in turn, several rounds. Prints medians of the rounds and ratios to the floor.
-`python benchmarks/llm_client.py`
+`python -m benchmarks.llm_client`
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Rows a second and latency of awaited inserts: the group-commit log against a commit per row.
 
 Both write the same rows with `synchronous=FULL` into a database of their own on the same disk, in turn,
-several rounds. Prints medians and the ratio. `python benchmarks/log.py [FOLDER]`
+several rounds. Prints medians and the ratio. `python -m benchmarks.log [FOLDER]`
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 One core: prompt tokens a second by length of the context, each context new to the cache, and the same by
 llama.cpp where `cyllama` is installed. Then two workers against one: whether the answers have the same
-bits, and the speed-up. Prints a table; `python benchmarks/scorer.py`.
+bits, and the speed-up. Prints a table; `python -m benchmarks.scorer`.
 
 Seconds are CPU seconds of one process, except for two workers against one, where they are on the clock.
 On a machine that others use, both grow.
