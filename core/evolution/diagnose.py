@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing
 
+from loguru import logger
+
 from core.evolution.aggregates import pattern_counts, search_effectiveness, skill_compliance, tool_quality
 from core.evolution.attribution import Diagnosed, attribute
 from core.evolution.json_reply import UnreadableReplyError, extract_json_from_response
@@ -84,6 +86,8 @@ async def _judged(
             if isinstance(result, Exception):
                 raise result
             cases[index + 1] = result
+    if judge.unreadable:
+        logger.warning("judge: {} of {} replies could not be read", judge.unreadable, judge.answered)
     return cases
 
 

@@ -69,12 +69,14 @@ class Judge:
 
     A call that the provider gives up on costs what it was for, as an unreadable reply does; but when nothing
     was ever answered, or `MOST_FAILURES_IN_A_ROW` calls in a row were not, its `ProviderError` is raised.
+    `answered` counts replies, `unreadable` those among them without a verdict.
     """
 
     def __init__(self, llm: LLMProvider, prompts: DiagnosePrompts) -> None:
         self._llm = llm
         self._prompts = prompts
-        self._answered = False
+        self.answered = 0
+        self.unreadable = 0
         self._failures_in_a_row = 0
         self._unusable: ProviderError | None = None
 
@@ -130,24 +132,27 @@ class Judge:
             response = await self._llm.chat([Message("system", prompt), Message("user", shown)])
         except ProviderError as error:
             self._failures_in_a_row += 1
-            if not self._answered or self._failures_in_a_row >= MOST_FAILURES_IN_A_ROW:
+            if not self.answered or self._failures_in_a_row >= MOST_FAILURES_IN_A_ROW:
                 self._unusable = error
                 raise
             logger.warning("judge: a call was given up ({}); what it was for is not judged", error)
             return kind()
-        self._answered, self._failures_in_a_row = True, 0
-        return _read(response.content, kind)
+        self.answered += 1
+        self._failures_in_a_row = 0
+        verdict = _read(response.content, kind)
+        self.unreadable += verdict is None
+        return kind() if verdict is None else verdict
 
 
-def _read(reply: str, kind: type[Verdict]) -> Verdict:
+def _read(reply: str, kind: type[Verdict]) -> Verdict | None:
+    """The verdict of a reply, `None` when there is none in it."""
     try:
         value = extract_json_from_response(reply, keys=tuple(kind.model_fields))
-    except UnreadableReplyError as problem:
-        logger.debug("judge: {}", problem)
-        return kind()
+    except UnreadableReplyError:
+        return None
     if isinstance(value, list):
-        value = value[0] if value else {}
-    return kind.model_validate(value) if isinstance(value, dict) else kind()
+        value = value[0] if value else None
+    return kind.model_validate(value) if isinstance(value, dict) else None
 
 
 def _adherence(verdict: Mapping[str, bool | None] | None, steps: Mapping[str, str]) -> dict[str, bool] | None:
