@@ -87,7 +87,8 @@ def _judgement(state: RunState, epoch: int, step: int, proposal: Proposal) -> Ju
     setting, file = state.setting, proposal.file
     number = epoch * STEPS_PER_EPOCH + step
     questions = setting.diagnosis[file]
-    ladder, fresh = (
+    kinds = [state.arm.questions, *(["fresh"] if state.arm.rule == "minibatch3_then_fixed" else [])]
+    ladders = [
         ladder_of(
             kind,
             state.pools,
@@ -97,8 +98,8 @@ def _judgement(state: RunState, epoch: int, step: int, proposal: Proposal) -> Ju
             seed=setting.seed,
             step=number,
         )
-        for kind in (state.arm.questions, "fresh")
-    )
+        for kind in kinds
+    ]
     ask = asker(
         rendered(state.texts, file),
         rendered({**state.texts, file: proposal.text}, file),
@@ -107,7 +108,7 @@ def _judgement(state: RunState, epoch: int, step: int, proposal: Proposal) -> Ju
         rows=state.baseline,
         roll_out=state.roll_out,
     )
-    return judge(state.arm, ladder, fresh, ask)
+    return judge(state.arm, ladders[0], ladders[-1], ask)
 
 
 def _held(state: RunState, file: str, judgement: Judgement) -> HeldGate:
