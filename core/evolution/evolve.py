@@ -155,10 +155,9 @@ def _checked(task: _Task, edits: Sequence[Edit]) -> EditOutcome:
     """What comes of a proposal; refused edits in the order proposed, whatever they were refused for."""
     fresh, known = _split_known(edits, task.rejected)
     original, copied = LeakGuard.for_pack(task.pack, known=task.text).judge(fresh)
-    readable, garbling = _split_readable(task, original)
-    outcome = apply_edits(task.text, readable, budget=task.edit_budget, frozen=task.frozen)
+    outcome = _apply(task, original)
     place = {id(edit): number for number, edit in enumerate(edits)}
-    skipped = sorted((*known, *copied, *garbling, *outcome.skipped), key=lambda skip: place[id(skip.edit)])
+    skipped = sorted((*known, *copied, *outcome.skipped), key=lambda skip: place[id(skip.edit)])
     return EditOutcome(outcome.text, outcome.applied, tuple(skipped))
 
 
@@ -180,20 +179,31 @@ def _split_known(
     return fresh, known
 
 
-def _split_readable(task: _Task, edits: Sequence[Edit]) -> tuple[list[Edit], list[SkippedEdit]]:
-    """The edits after which a skill's lines can still be read, and those that would break one."""
-    if task.target_type != "skill":
-        return list(edits), []
-    kept, garbling = [], []
+def _apply(task: _Task, edits: Sequence[Edit]) -> EditOutcome:
+    """`apply_edits`, but an edit after which a skill's lines cannot be read any more is refused too."""
+    outcome, skipped = EditOutcome(task.text), []
     for edit in edits:
-        together = [*kept, edit]
-        outcome = apply_edits(task.text, together, budget=len(together), frozen=task.frozen)
-        try:
-            parse_lines(outcome.text, source=task.target_file)
-            kept.append(edit)
-        except SkillError as error:
-            garbling.append(SkippedEdit(edit, "lines_unreadable", str(error)))
-    return kept, garbling
+        # What was applied before applies again, so only this edit can be refused.
+        together = [*outcome.applied, edit]
+        extended = apply_edits(task.text, together, budget=task.edit_budget, frozen=task.frozen)
+        if extended.skipped:
+            skipped += extended.skipped
+        elif problem := _line_problem(task, extended.text):
+            skipped.append(SkippedEdit(edit, "lines_unreadable", problem))
+        else:
+            outcome = extended
+    return EditOutcome(outcome.text, outcome.applied, tuple(skipped))
+
+
+def _line_problem(task: _Task, text: str) -> str:
+    """Why the lines of a skill cannot be read; empty when they can."""
+    if task.target_type != "skill":
+        return ""
+    try:
+        parse_lines(text, source=task.target_file)
+    except SkillError as error:
+        return str(error)
+    return ""
 
 
 def _told(skip: SkippedEdit) -> str:

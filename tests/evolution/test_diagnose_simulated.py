@@ -15,6 +15,8 @@ from diagnosis_runs import PROMPTS, RUN, Log, ScriptedLLM, Texts, loop_rows
 from core.adapters.simulated import SimulatedWorld
 from core.evolution import run_diagnosis
 from core.evolution.json_reply import UnreadableReplyError, extract_json_from_response
+from harness.log import HarnessLog, RunLogImpl
+from harness.tables import PREDICTIONS, QUESTION_METRICS, SPAN_EVALUATIONS, TRACES, write_rows
 
 WORLD = SimulatedWorld(11, 12, 400, ("order", "content", "place"), accuracy=0.5, churn=0.1)
 SKILLS = Texts(WORLD.initial_skills())
@@ -173,3 +175,28 @@ async def test_a_judge_without_source_nodes_is_told_nothing_it_could_not_know(ru
     judge = ScriptedLLM(lambda messages: "{}")
     await diagnose(run_log, judge, [question])
     assert {json.loads(asked[1])["nodes_with_the_answer"] == [] for asked in judge.asked} == {True}
+
+
+async def test_the_rows_of_a_database_are_diagnosed_as_those_in_memory_and_the_metrics_fit_their_tables(
+    run_log, tmp_path
+):
+    some = WORLD.questions[:40]
+    ids = {question.question_id for question in some}
+    in_memory = await diagnose(run_log, WORLD.judge_llm(), some)
+    path = tmp_path / "run.db"
+    with HarnessLog(path, RUN) as log:
+        for table, rows in ((PREDICTIONS, run_log.predictions), (TRACES, run_log.traces)):
+            chosen = [typed(table, row) for row in rows if row["question_id"] in ids]
+            await write_rows(log, table, chosen)
+        stored = await diagnose(RunLogImpl(path), WORLD.judge_llm(), some)
+        await write_rows(log, QUESTION_METRICS, [dataclasses.asdict(row) for row in stored.question_metrics])
+        await write_rows(log, SPAN_EVALUATIONS, [dataclasses.asdict(row) for row in stored.span_metrics])
+    assert stored == in_memory
+
+
+def typed(table, row):
+    """A row as it is written: all columns, flags as booleans, JSON text as values."""
+    whole = dict.fromkeys(table.columns) | row
+    flags = [name for name, kind in table.columns.items() if kind == "flag" and whole[name] is not None]
+    parsed = {name: json.loads(whole[name]) for name in ("args", "node_ids") if whole.get(name)}
+    return whole | {name: bool(whole[name]) for name in flags} | parsed
