@@ -33,7 +33,8 @@ PATTERNS: Mapping[str, Callable[[Diagnosed], bool]] = {
     "timeout": lambda case: case.rollout.stop_reason == "timeout",
     "unreadable_replies": lambda case: case.rollout.stop_reason == "parse_error",
     "repeated_search": _at_least("keyword_repetition", 0.8),
-    "repeated_visits": _at_least("repeat_visit_rate", 0.5),
+    # One half is ordinary: each node found by a search and then opened.
+    "repeated_visits": _at_least("repeat_visit_rate", 0.6),
     "no_evidence": lambda case: case.rollout.no_evidence,
     "confirmation_bias": lambda case: case.metrics.confirmation_bias is True,
 }
