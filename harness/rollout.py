@@ -237,7 +237,7 @@ def flags_of(plugins: Sequence[object]) -> dict[str, Any]:
 
 # %% ../nbs/07a_rollout.ipynb #c0976371
 async def attempt(setting: Setting, question: GeneratedQuestion, deadline: asyncio.Timeout) -> Answered:
-    """One rollout of a question, under a deadline that is not yet entered. Raises nothing but cancellation."""
+    """One rollout of a question, under a deadline that is not yet entered. Raises only cancellation."""
     row, keeper, started = pessimistic(setting.run_id, question), StepKeeper(), time.perf_counter()
     try:
         async with deadline:
