@@ -17,7 +17,7 @@ from core.protocols import Executor, LLMProvider, ProviderError
 from core.types import GeneratedQuestion, LLMResponse, Message, Prediction
 from .log import HarnessLog
 from .rollout import Answered, Setting, attempt, trace_rows
-from .tables import PREDICTIONS, ROLLOUT_TABLES, create_tables
+from .tables import PREDICTIONS
 
 # %% ../nbs/07b_fan_out.ipynb #2546be01
 _PREDICTION_COLUMNS = tuple(PREDICTIONS.columns)
