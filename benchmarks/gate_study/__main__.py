@@ -43,7 +43,8 @@ def main() -> None:
     if arguments.command == "run":
         path = arguments.rows / f"{arguments.half}.jsonl"
         arms = arguments.arm or ARMS_OF_HALF[arguments.half]
-        run_all(list(tasks_left(read_rows(path), families, arms, seeds)), path, arguments.processes)
+        earlier = read_rows(path)
+        run_all(list(tasks_left(earlier, families, arms, seeds)), earlier, path, arguments.processes)
     elif arguments.command == "luck":
         tasks = [(family, seed) for seed in seeds for family in families]
         with ProcessPoolExecutor(arguments.processes) as pool:

@@ -19,7 +19,9 @@ class Arm:
     params: of the gate; other rules take length of the ladder and `settle_tau` from them. probation: whether
     accepted edits may be taken back. pooled: the pairs of the gate count in the settlement too. joining:
     whether a file on probation may be edited. confirmed_on_probation: whether CONFIRMED edits go there.
-    slow_edits: whether the end of an epoch brings an edit of the system prompt, judged by `slow_tau`.
+    redrawn: whether each gate draws its ladder with a seed of its own, as far as the ladder's rule leaves
+    something to draw. slow_edits: whether the end of an epoch brings an edit of the system prompt, judged by
+    `slow_tau`.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Arm:
     pooled: bool = False
     joining: bool = True
     confirmed_on_probation: bool = True
+    redrawn: bool = False
     slow_edits: bool = False
 
     @property
@@ -79,6 +82,8 @@ VARIANTS: list[Arm] = [
     _gate("max_questions 20", max_questions=20),
     _gate("max_questions 80", max_questions=80),
     _gate("no futility", futility=0.0),
+    Arm("plan, drawn for each gate", redrawn=True),
+    Arm("stratified, drawn for each gate", questions="stratified", redrawn=True),
 ]
 
 SLOW: list[Arm] = [

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.gate_study.arms import Arm, Questions
-from benchmarks.gate_study.world import Answers, Question
-from core.adapters.simulated_chance import shuffled
+from benchmarks.gate_study.world import Answers, Proposal, Setting
+from core.adapters.simulated_chance import key_of
 from core.evolution.gate import gate_decision, pair_block
 from core.evolution.gate_types import GateEvidence, GateParams, PairResult
 from core.evolution.shadow import MINIBATCH, SHADOW_GATES
@@ -51,28 +51,23 @@ class BaselineRows:
 
 
 def ladder_of(
-    kind: Questions,
-    pools: GatePools,
-    questions: Sequence[Question],
-    exclude_ids: frozenset[str],
-    params: GateParams,
-    *,
-    seed: int,
-    step: int,
+    arm: Arm, kind: Questions, setting: Setting, pools: GatePools, proposal: Proposal, step: int
 ) -> list[LadderEntry]:
-    """The questions of one gate in their order, none of `exclude_ids` among them."""
+    """The questions of one gate in their order, without the evidence of its proposal. step: counted through
+    all epochs."""
+    params = arm.params
     if kind in ("plan", "stratified"):
         return pools.ladder_for(
-            [questions[0].task_type],
-            exclude_ids,
+            [proposal.file],
+            proposal.evidence_ids,
             ladder=kind,
             max_questions=params.max_questions,
             p_low=params.p_low,
             p_high=params.p_high,
-            seed=seed,
+            seed=key_of(setting.seed, "ladder", step) if arm.redrawn else setting.seed,
         )
-    purpose = "fixed" if kind == "fixed" else f"fresh {step}"
-    eligible = [one for one in shuffled(questions, seed, purpose) if one.question_id not in exclude_ids]
+    order = setting.drawn_order(proposal.file, "fixed" if kind == "fixed" else f"fresh {step}")
+    eligible = [one for one in order if one.question_id not in proposal.evidence_ids]
     return [
         LadderEntry(one.question_id, one.video_id, 0.5, 0, is_probe=False)
         for one in eligible[: params.max_questions]

@@ -1,4 +1,4 @@
-"""`expected_null_accepts` beside the truth: what it tells of a run, and runs whose edits are all worthless."""
+"""`expected_null_accepts` beside the truth: what it says of a run, and runs of worthless edits alone."""
 
 from benchmarks.gate_study.arms import DEFAULT
 from benchmarks.gate_study.families import FAMILIES

@@ -1,1 +1,170 @@
-def report(rows, out): ...
+"""Means and standard errors of the study's cells, as committed JSON and as tables.
+
+A difference is to the default arm in the same worlds, so its standard error is that of pairs. A share (of
+worthless edits that were accepted, or kept) is a ratio of sums over runs. Over all families each seed counts
+once, with its mean over families, because families of one seed share their world's questions.
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from benchmarks.gate_study.arms import ARMS, DEFAULT
+from benchmarks.gate_study.families import FAMILIES, SEEDS
+from benchmarks.gate_study.study import Row, read_rows
+
+ALL = "all families"
+MEASURED = (
+    "gain", "delivered", "null_kept", "harmful_kept", "helpful_kept", "spent", "gates",
+    "slow_null_kept", "slow_harmful_kept", "slow_helpful_kept",
+)  # fmt: skip
+SHARES = {f"null_{stage}_share": (f"null_{stage}", "null_proposed") for stage in ("accepted", "kept")}
+
+Figure = list[float]
+"""A mean and its standard error."""
+
+
+def mean_and_error(values: Sequence[float]) -> Figure:
+    """The mean of independent values and its standard error; 0 for a single value."""
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return [round(fmean(values), 4), round(error, 4)]
+
+
+def ratio_and_error(parts: Sequence[float], wholes: Sequence[float]) -> Figure:
+    """sum(parts) / sum(wholes) over independent runs, and its standard error (linearised)."""
+    if sum(wholes) == 0:
+        return [0.0, 0.0]
+    ratio = sum(parts) / sum(wholes)
+    residuals = [part - ratio * whole for part, whole in zip(parts, wholes, strict=True)]
+    error = math.sqrt(sum(residual**2 for residual in residuals)) / sum(wholes)
+    return [round(ratio, 4), round(error, 4)]
+
+
+def cells_of(rows: Iterable[Row], half: str) -> list[dict]:
+    """One cell for every family and arm that has rows, then one for every arm over all families that the
+    default arm ran in."""
+    by_cell: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
+    for row in rows:
+        by_cell[row["family"], row["arm"]][row["seed"]] = row
+    for arm in ARMS:
+        by_cell |= _over_families(by_cell, arm)
+    return [
+        {
+            "half": half,
+            "family": family,
+            "arm": arm,
+            **_figures(runs, by_cell.get((family, DEFAULT.name), {})),
+        }
+        for family in [*FAMILIES, ALL]
+        for arm in ARMS
+        if (runs := by_cell.get((family, arm)))
+    ]
+
+
+def _over_families(
+    by_cell: Mapping[tuple[str, str], Mapping[int, Row]], arm: str
+) -> dict[tuple[str, str], dict[int, Row]]:
+    """Seed -> the mean row over families, for seeds that ran in every family."""
+    ran = [family for family in FAMILIES if (family, DEFAULT.name) in by_cell]
+    per_family = [by_cell.get((family, arm), {}) for family in ran]
+    seeds = set.intersection(*(set(runs) for runs in per_family)) if ran else set()
+    numbers = lambda row: {key: value for key, value in row.items() if not isinstance(value, str)}  # noqa: E731
+    means = {
+        seed: {key: fmean(runs[seed][key] for runs in per_family) for key in numbers(per_family[0][seed])}
+        for seed in sorted(seeds)
+    }
+    return {(ALL, arm): means} if means else {}
+
+
+def _figures(runs: Mapping[int, Row], default: Mapping[int, Row]) -> dict:
+    rows = list(runs.values())
+    both = sorted(runs.keys() & default.keys())
+    figures: dict = {"runs": len(rows)}
+    for name in MEASURED:
+        figures[name] = mean_and_error([row[name] for row in rows])
+    for name, (part, whole) in SHARES.items():
+        figures[name] = ratio_and_error([row[part] for row in rows], [row[whole] for row in rows])
+    for name in ("gain", "delivered"):
+        differences = [runs[seed][name] - default[seed][name] for seed in both]
+        figures[f"{name}_to_default"] = mean_and_error(differences) if differences else None
+    return figures
+
+
+def luck_cells(rows: Iterable[Row]) -> list[dict]:
+    """For every family: the formula's expectation, the truth, and how far off it is, in edits of a run."""
+    by_family: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_family[row["family"]].append(row)
+    return [_luck_cell(family, by_family[family]) for family in FAMILIES if by_family[family]]
+
+
+def _luck_cell(family: str, rows: Sequence[Row]) -> dict:
+    cell: dict = {"family": family, "runs": len(rows)}
+    for stage in ("accepted", "kept"):
+        for source in ("told", "told_of_null", "true"):
+            cell[f"{source}_{stage}"] = mean_and_error([row[f"{source}_{stage}"] for row in rows])
+        off = [row[f"told_{stage}"] - row[f"true_{stage}"] for row in rows]
+        cell[f"off_{stage}"] = mean_and_error(off)
+    return cell
+
+
+def report(rows: Path, out: Path) -> None:
+    """Reads what was run, writes the results and prints them."""
+    cells = [cell for half in SEEDS for cell in cells_of(read_rows(rows / f"{half}.jsonl"), half)]
+    luck = luck_cells(read_rows(rows / "luck.jsonl"))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(_compact({"default": DEFAULT.name, "cells": cells, "luck": luck}), encoding="utf-8")
+    for half in SEEDS:
+        for family in [*FAMILIES, ALL]:
+            print_cells(f"{half} seeds, {family}", _of(cells, half, family))
+    print_luck(luck)
+
+
+def _of(cells: Iterable[dict], half: str, family: str) -> list[dict]:
+    return [cell for cell in cells if cell["half"] == half and cell["family"] == family]
+
+
+def _compact(results: Mapping) -> str:
+    """JSON with one cell a line."""
+    parts = []
+    for name, value in results.items():
+        lines = ",\n".join(json.dumps(one) for one in value) if isinstance(value, list) else ""
+        parts.append(f'"{name}": [\n{lines}\n]' if isinstance(value, list) else f'"{name}": "{value}"')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+COLUMNS = {
+    "gain": "net gain", "gain_to_default": "to default", "delivered": "delivered", "null_kept": "null kept",
+    "harmful_kept": "harmful kept", "helpful_kept": "helpful kept", "null_accepted_share": "null accepted",
+    "null_kept_share": "null outlived", "spent": "rollouts", "gates": "gates",
+}  # fmt: skip
+
+
+def print_cells(title: str, cells: Sequence[Mapping]) -> None:
+    """A table of cells: gains in points, counts a run, shares of 1; each with its standard error."""
+    if not cells:
+        return
+    print(f"\n{title}\n{'':42}{'runs':>5}" + "".join(f"{head:>15}" for head in COLUMNS.values()))
+    for cell in cells:
+        shown = "".join(f"{_shown(cell[name], name):>15}" for name in COLUMNS)
+        print(f"{cell['arm']:42}{cell['runs']:>5}{shown}")
+
+
+def print_luck(cells: Sequence[Mapping]) -> None:
+    """The formula beside the truth, in edits of a run."""
+    names = ("told_accepted", "true_accepted", "off_accepted", "told_kept", "true_kept", "off_kept")
+    print(f"\nHad every edit been worthless\n{'':42}{'runs':>5}" + "".join(f"{name:>15}" for name in names))
+    for cell in cells:
+        print(
+            f"{cell['family']:42}{cell['runs']:>5}" + "".join(f"{_shown(cell[name]):>15}" for name in names)
+        )
+
+
+def _shown(figure: Figure | None, name: str = "") -> str:
+    if figure is None:
+        return ""
+    digits = 3 if name.endswith("share") else 0 if name == "spent" else 2
+    return f"{figure[0]:.{digits}f} ± {figure[1]:.{digits}f}"

@@ -86,20 +86,8 @@ def _try_edit(state: RunState, epoch: int, step: int, file: str, seen: Answers) 
 def _judgement(state: RunState, epoch: int, step: int, proposal: Proposal) -> Judgement:
     setting, file = state.setting, proposal.file
     number = epoch * STEPS_PER_EPOCH + step
-    questions = setting.diagnosis[file]
     kinds = [state.arm.questions, *(["fresh"] if state.arm.rule == "minibatch3_then_fixed" else [])]
-    ladders = [
-        ladder_of(
-            kind,
-            state.pools,
-            questions,
-            proposal.evidence_ids,
-            state.arm.params,
-            seed=setting.seed,
-            step=number,
-        )
-        for kind in kinds
-    ]
+    ladders = [ladder_of(state.arm, kind, setting, state.pools, proposal, number) for kind in kinds]
     ask = asker(
         rendered(state.texts, file),
         rendered({**state.texts, file: proposal.text}, file),

@@ -45,12 +45,13 @@ def tasks_left(
                 yield family, seed, left
 
 
-def run_all(tasks: Sequence[Task], path: Path, processes: int) -> None:
-    """Runs the tasks and appends their rows to the file as they come."""
+def run_all(tasks: Sequence[Task], earlier: Iterable[Row], path: Path, processes: int) -> None:
+    """Runs the tasks and adds their rows, as they come, to the earlier ones in the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in earlier), encoding="utf-8")
     with path.open("a", encoding="utf-8") as file, ProcessPoolExecutor(processes) as pool:
         for number, rows in enumerate(pool.map(rows_of, tasks, chunksize=4), start=1):
             file.writelines(json.dumps(row) + "\n" for row in rows)
-            if number % 100 == 0:
-                file.flush()
+            file.flush()
+            if number % 50 == 0:
                 print(f"{number} of {len(tasks)}", flush=True)
