@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['STOP_REASONS', 'Hashes', 'PromptTexts', 'grader_name', 'readable_skills', 'Briefing', 'Briefer', 'to_text_field',
-           'pessimistic', 'with_result', 'trace_rows', 'Setting', 'Answered', 'StepKeeper', 'flags_of', 'attempt',
-           'with_hashes']
+           'pessimistic', 'outcome_of', 'trace_rows', 'Setting', 'Answered', 'StepKeeper', 'flags_of', 'attempt',
+           'hash_columns']
 
 # %% ../nbs/07a_rollout.ipynb #fa7d1507
 import asyncio
@@ -140,36 +140,35 @@ def pessimistic(run_id: str, question: GeneratedQuestion) -> Prediction:
 STOP_REASONS = get_args(StopReason)
 
 
-def with_result(row: Prediction, result: LoopResult, grade: Callable[[str], Grade]) -> Prediction:
-    """The row with what the agent's result says; `grade` is asked only for an answer that was handed in.
+def outcome_of(result: LoopResult, grade: Callable[[str], Grade]) -> dict[str, Any]:
+    """What an agent's result says about its row; `grade` is asked only for an answer that was handed in.
 
     Raises `ValueError` for a stop reason that there is not.
     """
     if result.stop_reason not in STOP_REASONS:
         raise ValueError(f"stop reason {result.stop_reason!r} is none of {', '.join(STOP_REASONS)}")
-    row = dataclasses.replace(
-        row,
-        stop_reason=result.stop_reason,
-        steps_used=result.steps_used,
-        prompt_tokens=result.prompt_tokens,
-        completion_tokens=result.completion_tokens,
-        no_evidence=result.no_evidence,
-    )
+    ended = {
+        "stop_reason": result.stop_reason,
+        "steps_used": result.steps_used,
+        "prompt_tokens": result.prompt_tokens,
+        "completion_tokens": result.completion_tokens,
+        "no_evidence": result.no_evidence,
+    }
     if result.stop_reason == "error":
-        return dataclasses.replace(row, error=result.steps[-1].tool_output if result.steps else None)
+        return {**ended, "error": result.steps[-1].tool_output if result.steps else None}
     if result.result is None:
-        return dataclasses.replace(row, correct=False, score=0.0)
+        return {**ended, "correct": False, "score": 0.0}
     prediction = to_text_field(result.result["answer"])
     graded = grade(prediction)
-    return dataclasses.replace(
-        row,
-        prediction=prediction,
-        correct=graded.correct,
-        score=graded.score,
-        confidence=result.result.get("confidence"),
-        evidence=to_text_field(result.result.get("evidence")),
-        reasoning=to_text_field(result.result.get("reasoning")),
-    )
+    return {
+        **ended,
+        "prediction": prediction,
+        "correct": graded.correct,
+        "score": graded.score,
+        "confidence": result.result.get("confidence"),
+        "evidence": to_text_field(result.result.get("evidence")),
+        "reasoning": to_text_field(result.result.get("reasoning")),
+    }
 
 # %% ../nbs/07a_rollout.ipynb #8c875604
 def trace_rows(question_id: str, steps: Sequence[Step]) -> list[dict[str, Any]]:
@@ -215,7 +214,7 @@ class Answered:
     """A rollout that is over. flags: what its plugins want noted. provider_failed: the provider gave up."""
 
     prediction: Prediction
-    steps: tuple[Step, ...] = ()
+    steps: Sequence[Step] = ()
     flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     provider_failed: bool = False
 
@@ -238,51 +237,57 @@ def flags_of(plugins: Sequence[object]) -> dict[str, Any]:
 # %% ../nbs/07a_rollout.ipynb #c0976371
 async def attempt(setting: Setting, question: GeneratedQuestion, deadline: asyncio.Timeout) -> Answered:
     """One rollout of a question, under a deadline that is not yet entered. Raises only cancellation."""
-    row, keeper, started = pessimistic(setting.run_id, question), StepKeeper(), time.perf_counter()
+    known, keeper, started = _Known(), StepKeeper(), time.perf_counter()
     try:
         async with deadline:
-            tools = setting.briefer.tools(setting.tools_for(question))
-            briefing = setting.briefer.brief(question, tools)
-            row = with_hashes(row, briefing.hashes)
-            answered = await _rollout(setting, question, row, tools, briefing.system_prompt, keeper)
+            await _rollout(setting, question, known, keeper)
     except Exception as error:
-        answered = _broken_off(row, error, keeper.steps, too_slow=deadline.expired())
-    row = dataclasses.replace(answered.prediction, latency_s=time.perf_counter() - started)
-    return dataclasses.replace(answered, prediction=row)
+        known.break_off(error, keeper.steps, too_slow=deadline.expired())
+    known.columns["latency_s"] = time.perf_counter() - started
+    row = dataclasses.replace(pessimistic(setting.run_id, question), **known.columns)
+    return Answered(row, known.steps, known.flags, known.provider_failed)
 
 # %% ../nbs/07a_rollout.ipynb #25da7add
-def with_hashes(row: Prediction, hashes: Hashes) -> Prediction:
-    """The row with what its answer belongs to."""
-    return dataclasses.replace(
-        row,
-        skill_hash=hashes.skill_hash,
-        prompts_hash=hashes.prompts_hash,
-        agent_fingerprint=hashes.agent_fingerprint,
-    )
-
-# %% ../nbs/07a_rollout.ipynb #6892d63c
 async def _rollout(
-    setting: Setting,
-    question: GeneratedQuestion,
-    row: Prediction,
-    tools: ToolDispatcher,
-    told: str,
-    keeper: StepKeeper,
-) -> Answered:
-    make_plugins = setting.plugins_for
+    setting: Setting, question: GeneratedQuestion, known: "_Known", keeper: StepKeeper
+) -> None:
+    briefer, make_plugins = setting.briefer, setting.plugins_for
+    tools = briefer.tools(setting.tools_for(question))
+    briefing = briefer.brief(question, tools)
+    known.columns |= hash_columns(briefing.hashes)
     plugins = make_plugins(question.video_id, question.question_id) if make_plugins else []
     watching = plugins if setting.timeout_s is None else [*plugins, keeper]
     agent = setting.agent_for(f"{setting.run_id}/{question.question_id}")
-    result = await agent.run(question, told, user_prompt(question), tools, watching)
-    grader = setting.briefer.grader(question)
-    row = with_result(row, result, lambda given: grader.grade(question, given))
-    return Answered(row, result.steps, flags_of(plugins), result.stop_reason == "error")
+    result = await agent.run(question, briefing.system_prompt, user_prompt(question), tools, watching)
+    outcome = outcome_of(result, lambda given: briefer.grader(question).grade(question, given))
+    known.steps, known.flags = result.steps, flags_of(plugins)
+    known.columns |= outcome  # last: nothing that can fail comes after it
+    known.provider_failed = result.stop_reason == "error"
+
+
+def hash_columns(hashes: Hashes) -> dict[str, str]:
+    """The hashes as columns of a row."""
+    return {name: getattr(hashes, name) for name in Hashes.__slots__}
 
 # %% ../nbs/07a_rollout.ipynb #695699dd
-def _broken_off(row: Prediction, error: Exception, steps: Sequence[Step], *, too_slow: bool) -> Answered:
-    if too_slow:
-        late = {"stop_reason": "timeout", "correct": False, "score": 0.0, "steps_used": len(steps)}
-        return Answered(dataclasses.replace(row, **late), tuple(steps))
-    dead = isinstance(error, ProviderError)
-    words = str(error) if dead else f"{type(error).__name__}: {error}"
-    return Answered(dataclasses.replace(row, error=words), provider_failed=dead)
+@dataclasses.dataclass(slots=True)
+class _Known:
+    """What is known of a rollout so far. columns: those of its row that are no longer the pessimistic ones."""
+
+    columns: dict[str, Any] = dataclasses.field(default_factory=dict)
+    steps: Sequence[Step] = ()
+    flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    provider_failed: bool = False
+
+    def break_off(self, error: Exception, steps: Sequence[Step], *, too_slow: bool) -> None:
+        if too_slow:
+            self.columns |= {
+                "stop_reason": "timeout",
+                "correct": False,
+                "score": 0.0,
+                "steps_used": len(steps),
+            }
+            self.steps = steps
+        else:
+            self.provider_failed = isinstance(error, ProviderError)
+            self.columns["error"] = str(error) if self.provider_failed else f"{type(error).__name__}: {error}"
