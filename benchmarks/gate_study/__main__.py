@@ -13,15 +13,15 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from benchmarks.gate_study.arms import RULES, SLOW, VARIANTS
+from benchmarks.gate_study.arms import ARMS, DRAWN_RULES, RULES
 from benchmarks.gate_study.families import FAMILIES, FIRST_PASS, SEEDS
 from benchmarks.gate_study.luck import luck_of
 from benchmarks.gate_study.report import report
 from benchmarks.gate_study.study import read_rows, run_all, tasks_left
 
 ARMS_OF_HALF = {
-    "tuning": [arm.name for arm in [*RULES, *VARIANTS, *SLOW] if arm.rule == "gate"],
-    "reporting": [arm.name for arm in RULES],
+    "tuning": [arm.name for arm in ARMS.values() if arm.rule == "gate"],
+    "reporting": [arm.name for arm in [*RULES, *DRAWN_RULES]],
 }
 
 

@@ -20,8 +20,8 @@ class Arm:
     accepted edits may be taken back. pooled: the pairs of the gate count in the settlement too. joining:
     whether a file on probation may be edited. confirmed_on_probation: whether CONFIRMED edits go there.
     redrawn: whether each gate draws its ladder with a seed of its own, as far as the ladder's rule leaves
-    something to draw. slow_edits: whether the end of an epoch brings an edit of the system prompt, judged by
-    `slow_tau`.
+    something to draw. keeps_rows: whether rows of the baseline serve later gates of the same text too.
+    slow_edits: whether the end of an epoch brings an edit of the system prompt, judged by `slow_tau`.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Arm:
     joining: bool = True
     confirmed_on_probation: bool = True
     redrawn: bool = False
+    keeps_rows: bool = True
     slow_edits: bool = False
 
     @property
@@ -83,7 +84,41 @@ VARIANTS: list[Arm] = [
     _gate("max_questions 80", max_questions=80),
     _gate("no futility", futility=0.0),
     Arm("plan, drawn for each gate", redrawn=True),
-    Arm("stratified, drawn for each gate", questions="stratified", redrawn=True),
+    Arm("no rows of the baseline kept", keeps_rows=False),
+]
+
+DRAWN = Arm("stratified, drawn for each gate", questions="stratified", redrawn=True)
+"""Added after the first look at the tuning half, where this gate did better on fresh questions."""
+
+DRAWN_RULES: list[Arm] = [
+    DRAWN,
+    dataclasses.replace(DRAWN, name=f"{DRAWN.name}, no probation", probation=False),
+]
+
+
+def _drawn(name: str, **changes: float | bool) -> Arm:
+    """`DRAWN` with one thing changed: an option of the arm, or else a parameter of the gate."""
+    options = {field.name for field in dataclasses.fields(Arm)} & changes.keys()
+    params = {key: value for key, value in changes.items() if key not in options}
+    return dataclasses.replace(
+        DRAWN,
+        name=f"drawn: {name}",
+        params=dataclasses.replace(DRAWN.params, **params),
+        **{key: changes[key] for key in options},
+    )
+
+
+DRAWN_VARIANTS: list[Arm] = [
+    _drawn("tau 0.5", tau=0.5),
+    _drawn("tau 0.75", tau=0.75),
+    _drawn("settle_tau 0.6", settle_tau=0.6),
+    _drawn("gate evidence pooled in", pooled=True),
+    _drawn("frozen while on probation", joining=False),
+    _drawn("confirmed not on probation", confirmed_on_probation=False),
+    _drawn("block 5", block=5),
+    _drawn("block 20", block=20),
+    _drawn("max_questions 30", max_questions=30),
+    _drawn("max_questions 60", max_questions=60),
 ]
 
 SLOW: list[Arm] = [
@@ -91,4 +126,4 @@ SLOW: list[Arm] = [
 ]
 """With an edit of the system prompt at the end of every epoch."""
 
-ARMS: dict[str, Arm] = {arm.name: arm for arm in [*RULES, *VARIANTS, *SLOW]}
+ARMS: dict[str, Arm] = {arm.name: arm for arm in [*RULES, *VARIANTS, *DRAWN_RULES, *DRAWN_VARIANTS, *SLOW]}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from benchmarks.gate_study.arms import Arm
 from benchmarks.gate_study.families import BATCH_SIZE, EPOCHS, STEPS_PER_EPOCH, TASK_TYPES
-from benchmarks.gate_study.judging import Judgement, asker, judge, ladder_of
+from benchmarks.gate_study.judging import BaselineRows, Judgement, asker, judge, ladder_of
 from benchmarks.gate_study.settling import end_epoch
 from benchmarks.gate_study.state import WORTH, KeptEdit, OpenProbation, RunState, begin
 from benchmarks.gate_study.world import Answers, Proposal, Question, Setting, rendered
@@ -93,7 +93,7 @@ def _judgement(state: RunState, epoch: int, step: int, proposal: Proposal) -> Ju
         rendered({**state.texts, file: proposal.text}, file),
         epoch=epoch,
         gate_id=f"e{epoch} s{step} gate {file}",
-        rows=state.baseline,
+        rows=state.baseline if state.arm.keeps_rows else BaselineRows(),
         roll_out=state.roll_out,
     )
     return judge(state.arm, ladders[0], ladders[-1], ask)
