@@ -1,8 +1,8 @@
 """What a rollout costs besides the model: CPU, overhead over ideal, memory; each beside a floor.
 
-The model is a mock: it answers at once (CPU) or after 50 ms (overhead). Rollouts are durable and traced, as in
-training. The *floor* of the same round does the same calls of the same mock model with bare `asyncio` and keeps
-nothing, so that a slow or crowded machine shows on both sides.
+The model is a mock: it answers at once (CPU) or after 50 ms (overhead). Rollouts are durable and traced, as
+in training. The *floor* of the same round does the same calls of the same mock model with bare `asyncio` and
+keeps nothing, so that a slow or crowded machine shows on both sides.
 
 `python benchmarks/rollouts.py [FOLDER]` runs each measurement in a process of its own and prints a table;
 FOLDER is where the databases go. `--json PATH` keeps the figures.
@@ -175,9 +175,7 @@ def figures_of(rounds: dict[tuple[str, str], list[dict[str, float]]]) -> dict[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", help="where the databases go (default: a temporary folder)")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument(

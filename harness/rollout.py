@@ -272,7 +272,7 @@ def hash_columns(hashes: Hashes) -> dict[str, str]:
 # %% ../nbs/07a_rollout.ipynb #695699dd
 @dataclasses.dataclass(slots=True)
 class _Known:
-    """What is known of a rollout so far. columns: those of its row that are no longer the pessimistic ones."""
+    """What is known of a rollout so far. columns: of its row, no longer pessimistic."""
 
     columns: dict[str, Any] = dataclasses.field(default_factory=dict)
     steps: Sequence[Step] = ()
