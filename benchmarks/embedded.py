@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 DATA = ROOT / "data" / "demo"
 SEEDS = range(5)
-PROPOSALS = 60
+PROPOSALS = 40
 
 
 def proposers(demo: DemoSet, scorer: TextScorer) -> dict[str, Proposer]:
@@ -94,6 +94,10 @@ def _progress(label: str):
     return lambda done: print(f"  {label}: {done}, {time.monotonic() - started:.0f} s", file=sys.stderr)
 
 
+def _each(name: str, seed: int):
+    return lambda trial: print(f"  {name}, seed {seed}: proposal {trial.number}", file=sys.stderr)
+
+
 async def greedy(demo: DemoSet, scorer: TextScorer) -> dict:
     """Every proposal of every seed, for both proposers."""
     answers = Answers(scorer, demo)
@@ -106,7 +110,7 @@ async def greedy(demo: DemoSet, scorer: TextScorer) -> dict:
     for name, proposer in proposers(demo, scorer).items():
         for seed in SEEDS:
             texts, trials = await train_greedily(
-                answers, demo, plain, proposer, proposals=PROPOSALS, seed=seed
+                answers, demo, plain, proposer, proposals=PROPOSALS, seed=seed, told=_each(name, seed)
             )
             runs.append({"proposer": name, "seed": seed, "trials": as_rows(trials), "skills": texts})
             end = trials[-1]
