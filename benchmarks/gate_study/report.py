@@ -1,6 +1,6 @@
 """Means and standard errors of the study's cells, as committed JSON and as tables.
 
-A difference is to the default arm in the same worlds, so its standard error is that of pairs. A share (of
+A difference is to a reference arm in the same worlds, so its standard error is that of pairs. A share (of
 worthless edits that were accepted, or kept) is a ratio of sums over runs. Over all families each seed counts
 once, with its mean over families, because families of one seed share their world's questions.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from benchmarks.gate_study.arms import ARMS, DEFAULT
+from benchmarks.gate_study.arms import ARMS, DEFAULT, DRAWN
 from benchmarks.gate_study.families import FAMILIES, SEEDS
 from benchmarks.gate_study.study import Row, read_rows
 
@@ -23,8 +23,15 @@ MEASURED = (
 )  # fmt: skip
 SHARES = {f"null_{stage}_share": (f"null_{stage}", "null_proposed") for stage in ("accepted", "kept")}
 
+REFERENCES = (DEFAULT.name, DRAWN.name, "slow_tau 0.6")
+"""Arms with which the others are compared in the same worlds."""
+
 Figure = list[float]
 """A mean and its standard error."""
+Cell = tuple[str, str]
+"""Family and arm."""
+Runs = Mapping[int, Row]
+"""Rows by seed."""
 
 
 def mean_and_error(values: Sequence[float]) -> Figure:
@@ -46,7 +53,7 @@ def ratio_and_error(parts: Sequence[float], wholes: Sequence[float]) -> Figure:
 def cells_of(rows: Iterable[Row], half: str) -> list[dict]:
     """One cell for every family and arm that has rows, then one for every arm over all families that the
     default arm ran in."""
-    by_cell: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
+    by_cell: dict[Cell, Runs] = defaultdict(dict)
     for row in rows:
         by_cell[row["family"], row["arm"]][row["seed"]] = row
     for arm in ARMS:
@@ -56,7 +63,7 @@ def cells_of(rows: Iterable[Row], half: str) -> list[dict]:
             "half": half,
             "family": family,
             "arm": arm,
-            **_figures(runs, by_cell.get((family, DEFAULT.name), {})),
+            **_figures(runs, {other: by_cell.get((family, other), {}) for other in REFERENCES}),
         }
         for family in [*FAMILIES, ALL]
         for arm in ARMS
@@ -64,32 +71,33 @@ def cells_of(rows: Iterable[Row], half: str) -> list[dict]:
     ]
 
 
-def _over_families(
-    by_cell: Mapping[tuple[str, str], Mapping[int, Row]], arm: str
-) -> dict[tuple[str, str], dict[int, Row]]:
+def _over_families(by_cell: Mapping[Cell, Runs], arm: str) -> dict[Cell, Runs]:
     """Seed -> the mean row over families, for seeds that ran in every family."""
     ran = [family for family in FAMILIES if (family, DEFAULT.name) in by_cell]
     per_family = [by_cell.get((family, arm), {}) for family in ran]
     seeds = set.intersection(*(set(runs) for runs in per_family)) if ran else set()
-    numbers = lambda row: {key: value for key, value in row.items() if not isinstance(value, str)}  # noqa: E731
-    means = {
-        seed: {key: fmean(runs[seed][key] for runs in per_family) for key in numbers(per_family[0][seed])}
-        for seed in sorted(seeds)
-    }
+    means = {seed: _mean_row([runs[seed] for runs in per_family]) for seed in sorted(seeds)}
     return {(ALL, arm): means} if means else {}
 
 
-def _figures(runs: Mapping[int, Row], default: Mapping[int, Row]) -> dict:
+def _mean_row(rows: Sequence[Row]) -> Row:
+    numbers = [name for name, value in rows[0].items() if not isinstance(value, str)]
+    return {name: fmean(row[name] for row in rows) for name in numbers}
+
+
+def _figures(runs: Runs, references: Mapping[str, Runs]) -> dict:
     rows = list(runs.values())
-    both = sorted(runs.keys() & default.keys())
     figures: dict = {"runs": len(rows)}
     for name in MEASURED:
         figures[name] = mean_and_error([row[name] for row in rows])
     for name, (part, whole) in SHARES.items():
         figures[name] = ratio_and_error([row[part] for row in rows], [row[whole] for row in rows])
     for name in ("gain", "delivered"):
-        differences = [runs[seed][name] - default[seed][name] for seed in both]
-        figures[f"{name}_to_default"] = mean_and_error(differences) if differences else None
+        figures[f"{name}_to"] = {
+            other: mean_and_error([runs[seed][name] - others[seed][name] for seed in both])
+            for other, others in references.items()
+            if (both := sorted(runs.keys() & others.keys()))
+        }
     return figures
 
 
@@ -137,7 +145,7 @@ def _compact(results: Mapping) -> str:
 
 
 COLUMNS = {
-    "gain": "net gain", "gain_to_default": "to default", "delivered": "delivered", "null_kept": "null kept",
+    "gain": "net gain", "delivered": "delivered", "null_kept": "null kept",
     "harmful_kept": "harmful kept", "helpful_kept": "helpful kept", "null_accepted_share": "null accepted",
     "null_kept_share": "null outlived", "spent": "rollouts", "gates": "gates",
 }  # fmt: skip
@@ -147,10 +155,12 @@ def print_cells(title: str, cells: Sequence[Mapping]) -> None:
     """A table of cells: gains in points, counts a run, shares of 1; each with its standard error."""
     if not cells:
         return
-    print(f"\n{title}\n{'':42}{'runs':>5}" + "".join(f"{head:>15}" for head in COLUMNS.values()))
+    heads = [*COLUMNS.values(), *(f"to {name[:12]}" for name in REFERENCES)]
+    print(f"\n{title}\n{'':45}{'runs':>5}" + "".join(f"{head:>16}" for head in heads))
     for cell in cells:
-        shown = "".join(f"{_shown(cell[name], name):>15}" for name in COLUMNS)
-        print(f"{cell['arm']:42}{cell['runs']:>5}{shown}")
+        shown = [_shown(cell[name], name) for name in COLUMNS]
+        shown += [_shown(cell["gain_to"].get(name)) for name in REFERENCES]
+        print(f"{cell['arm']:45}{cell['runs']:>5}" + "".join(f"{one:>16}" for one in shown))
 
 
 def print_luck(cells: Sequence[Mapping]) -> None:

@@ -196,7 +196,7 @@ def test_the_default_differs_from_itself_by_nothing_and_results_hold_every_cell(
     rows = [row for seed in (SEED, SEED + 1) for row in rows_of((SMALL, seed, tuple(arms)))]
     cells = cells_of(rows, "tuning")
     default = next(cell for cell in cells if cell["arm"] == DEFAULT.name)
-    assert default["gain_to_default"] == [0.0, 0.0]
+    assert default["gain_to"][DEFAULT.name] == [0.0, 0.0]
 
     (tmp_path / "tuning.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     report(tmp_path, tmp_path / "out.json")
