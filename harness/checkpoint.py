@@ -189,12 +189,14 @@ _CHECKPOINT = TypeAdapter(Checkpoint)
 def serialize(checkpoint: Checkpoint) -> dict[str, Any]:
     """The checkpoint in dictionaries, lists, strings, numbers, bools and `None`; sets become sorted lists.
 
-    Raises `ValueError` naming a field with a value of another type.
+    Raises `ValueError` naming a field whose value is none that could be read back.
     """
     try:
-        return _CHECKPOINT.dump_python(checkpoint, mode="json", warnings="error")
-    except PydanticSerializationError as error:
+        stored = _CHECKPOINT.dump_python(checkpoint, mode="json", warnings="error")
+        _CHECKPOINT.validate_python(stored)
+    except (PydanticSerializationError, ValidationError) as error:
         raise ValueError(str(error)) from error
+    return stored
 
 # %% ../nbs/11_checkpoint.ipynb #a11771a5
 def _differences(stored: Any, read: Any, place: str = "") -> Iterator[str]:
