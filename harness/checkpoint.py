@@ -44,7 +44,7 @@ class Best:
     run_id: str
     acc: float
 
-
+# %% ../nbs/11_checkpoint.ipynb #44b4508e
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spent:
     """What the run has used so far. cost: in the currency of `prices`, of the calls that have a price."""
@@ -53,11 +53,11 @@ class Spent:
     tokens: int = 0
     cost: float = 0.0
 
-# %% ../nbs/11_checkpoint.ipynb #44b4508e
+# %% ../nbs/11_checkpoint.ipynb #c3925d10
 SortedInFile = PlainSerializer(sorted, return_type=list[str])
 """JSON has no sets, and the same state must give the same bytes."""
 
-
+# %% ../nbs/11_checkpoint.ipynb #ca5fb66b
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrainState:
     """What a training run knows between two steps or phases.
@@ -118,7 +118,7 @@ class Fingerprints:
     structural: Mapping[str, Any]
     decision: Mapping[str, Any]
 
-
+# %% ../nbs/11_checkpoint.ipynb #892d43e4
 def fingerprints_of(config: RunConfig, *, agent: str, questions: str) -> Fingerprints:
     """The fingerprints of a run. agent: the agent's own fingerprint; questions: their `questions_digest`."""
     values = dataclasses.asdict(config)
@@ -145,7 +145,7 @@ class FieldChange:
     def __str__(self) -> str:
         return f"{self.field}: was {self.before}, is {self.now}"
 
-
+# %% ../nbs/11_checkpoint.ipynb #0aec6dc9
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[FieldChange, ...]:
     def told(values: Mapping[str, Any], name: str) -> str:
         return json.dumps(values[name], ensure_ascii=False) if name in values else "absent"
@@ -154,11 +154,11 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[FieldCh
     changes = [FieldChange(name, told(before, name), told(now, name)) for name in names]
     return tuple(change for change in changes if change.before != change.now)
 
-# %% ../nbs/11_checkpoint.ipynb #0aec6dc9
+# %% ../nbs/11_checkpoint.ipynb #ce7cc55e
 class CheckpointWarning(UserWarning):
     """A run goes on, but not from where or as it was left."""
 
-
+# %% ../nbs/11_checkpoint.ipynb #0480e64c
 def check_fingerprints(before: Fingerprints, now: Fingerprints) -> tuple[FieldChange, ...]:
     """Whether a run may be resumed. Returns what it will decide differently, for the record, after a warning.
 
@@ -185,7 +185,7 @@ class Checkpoint:
 
 _CHECKPOINT = TypeAdapter(Checkpoint)
 
-
+# %% ../nbs/11_checkpoint.ipynb #aad4a207
 def serialize(checkpoint: Checkpoint) -> dict[str, Any]:
     """The checkpoint in dictionaries, lists, strings, numbers, bools and `None`; sets become sorted lists.
 
@@ -240,7 +240,7 @@ def deserialize(stored: Any) -> Checkpoint:
 # %% ../nbs/11_checkpoint.ipynb #f180caad
 _TAIL = "}\n"
 
-
+# %% ../nbs/11_checkpoint.ipynb #d22f74f7
 def _sealed(text: str) -> str:
     digest = hashlib.sha256(text.encode()).hexdigest()
     return f'{{"sha256": "{digest}",\n"checkpoint": {text}{_TAIL}'
@@ -248,7 +248,7 @@ def _sealed(text: str) -> str:
 
 _HEAD_LENGTH = len(_sealed("")) - len(_TAIL)
 
-
+# %% ../nbs/11_checkpoint.ipynb #fa68e037
 def _unsealed(content: str) -> str | None:
     """The text that was sealed, `None` when it is not whole."""
     text = content[_HEAD_LENGTH : -len(_TAIL)]
@@ -258,11 +258,11 @@ def _unsealed(content: str) -> str | None:
 class CheckpointError(StoreError):
     """A checkpoint that can not be used or written: says which file, and what to do."""
 
-
+# %% ../nbs/11_checkpoint.ipynb #8698ed94
 class DamagedCheckpoint(CheckpointError):
     """A checkpoint that is not there, can not be read, or is not what was written."""
 
-
+# %% ../nbs/11_checkpoint.ipynb #500b8948
 def _read_text(path: Path) -> str:
     """The checkpoint's text in a file. Raises `DamagedCheckpoint`."""
     try:
@@ -276,7 +276,7 @@ def _read_text(path: Path) -> str:
         raise DamagedCheckpoint(f"{path}: is damaged: its content does not fit its SHA-256")
     return text
 
-# %% ../nbs/11_checkpoint.ipynb #8698ed94
+# %% ../nbs/11_checkpoint.ipynb #225dd2ed
 def _text_of(path: Path, checkpoint: Checkpoint) -> str:
     try:
         text = json.dumps(serialize(checkpoint), ensure_ascii=False, indent=1, allow_nan=False)
@@ -284,7 +284,7 @@ def _text_of(path: Path, checkpoint: Checkpoint) -> str:
         raise CheckpointError(f"{path}: could not be written: {error}") from error
     return text.encode("utf-8", "backslashreplace").decode()  # half a character of a model's reply
 
-
+# %% ../nbs/11_checkpoint.ipynb #442cfac4
 def previous_path(path: Path) -> Path:
     """Where the checkpoint before is kept."""
     return path.with_name(f"{path.name}.prev")
@@ -318,7 +318,7 @@ def _read(path: Path) -> Checkpoint:
             " or start anew with --fresh"
         ) from error
 
-
+# %% ../nbs/11_checkpoint.ipynb #b8c58b6a
 def load_checkpoint(path: Path) -> Checkpoint | None:
     """The newest whole checkpoint, `None` if none was ever written.
 

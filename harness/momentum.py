@@ -75,14 +75,14 @@ def categorize_pair(pair: ComparisonPair) -> Category:
 STEP_CHARACTERS = 240
 """Longest text that is shown of a step."""
 
-
+# %% ../nbs/10_momentum.ipynb #5b1bccd4
 def comparison_pairs(old: Iterable[Rollout], new: Iterable[Rollout]) -> list[ComparisonPair]:
     """The questions that both runs answered, in the order of their ids."""
     before = {rollout.question.question_id: rollout for rollout in old}
     after = {rollout.question.question_id: rollout for rollout in new}
     return [_pair(before[question_id], after[question_id]) for question_id in sorted(before.keys() & after)]
 
-
+# %% ../nbs/10_momentum.ipynb #e042fd43
 def _pair(old: Rollout, new: Rollout) -> ComparisonPair:
     question = new.question
     return ComparisonPair(
@@ -104,7 +104,7 @@ def _pair(old: Rollout, new: Rollout) -> ComparisonPair:
 _HIDDEN = ("question_id", "video_id")
 _STEPS = ("old_steps", "new_steps")
 
-
+# %% ../nbs/10_momentum.ipynb #2020a377
 def by_category(pairs: Iterable[ComparisonPair]) -> dict[Category, list[ComparisonPair]]:
     """The pairs of each category that there is, in the order of `CATEGORIES`."""
     groups = defaultdict(list)
@@ -112,7 +112,7 @@ def by_category(pairs: Iterable[ComparisonPair]) -> dict[Category, list[Comparis
         groups[categorize_pair(pair)].append(pair)
     return {category: groups[category] for category in CATEGORIES if category in groups}
 
-
+# %% ../nbs/10_momentum.ipynb #c999191b
 def format_comparison_pairs(pairs: Iterable[ComparisonPair]) -> str:
     """The pairs as a language model reads them, `REGRESSED` first; empty without pairs.
 
@@ -138,11 +138,11 @@ def _block(text: str, source: str) -> tuple[int, int] | None:
         )
     return start, end + len(MOMENTUM_END)
 
-
+# %% ../nbs/10_momentum.ipynb #58a71931
 def _evened(guidance: str) -> str:
     return guidance.replace("\r\n", "\n").replace("\r", "\n").strip()
 
-
+# %% ../nbs/10_momentum.ipynb #6c5af593
 def read_guidance(text: str, *, source: str = "skill text") -> str:
     """The guidance in a skill file, with `\\n` line ends; empty when there is none.
 
@@ -168,7 +168,7 @@ def with_guidance(text: str, guidance: str, *, source: str = "skill text") -> st
         return text[: block[0]] + lines + text[block[1] :]
     return text.rstrip("\r\n") + 2 * line_end + lines + line_end
 
-
+# %% ../nbs/10_momentum.ipynb #aca5d0d7
 def _without(text: str, block: tuple[int, int], line_end: str) -> str:
     """The text without its block, a blank line between what stood before and after it."""
     before, after = text[: block[0]].rstrip("\r\n"), text[block[1] :].lstrip("\r\n")
@@ -198,11 +198,11 @@ def _as_text(value: Any) -> Any:
     lines = isinstance(value, list) and all(isinstance(line, str) for line in value)
     return "\n".join(value) if lines else value
 
-
+# %% ../nbs/10_momentum.ipynb #264dadd2
 class _Reply(BaseModel):
     guidance: Annotated[str, BeforeValidator(_as_text)]
 
-
+# %% ../nbs/10_momentum.ipynb #0ef2c80f
 def read_reply(reply: str) -> str:
     """The guidance in a model's reply; empty if the model wants none. Raises `ValueError` without one."""
     value = extract_json_from_response(reply, keys=("guidance",))
@@ -216,7 +216,7 @@ def read_reply(reply: str) -> str:
 MOST_CHARACTERS = 2_000
 """Longer guidance is not taken: the agent reads it with every question."""
 
-
+# %% ../nbs/10_momentum.ipynb #f386065a
 def check_guidance(guidance: str, pairs: Iterable[ComparisonPair], *, known: str = "") -> None:
     """Raises `ValueError` for guidance that is too long, holds HTML comments or half a code block, or repeats
     what the questions say (see `LeakGuard`) and the text `known` does not."""
@@ -232,7 +232,7 @@ def check_guidance(guidance: str, pairs: Iterable[ComparisonPair], *, known: str
     if copy := LeakGuard.for_pack(SystemCasePack({}, cases, ()), known=known).copied(guidance):
         raise ValueError(f"the guidance repeats what the questions say: {copy!r}")
 
-
+# %% ../nbs/10_momentum.ipynb #ff182a34
 def _case(pair: ComparisonPair) -> CaseSample:
     return CaseSample(
         question_id=pair["question_id"],
