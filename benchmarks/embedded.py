@@ -17,7 +17,7 @@ from benchmarks.greedy import Answers, as_rows, train_greedily
 from core.adapters.local import LocalScorer
 from core.adapters.memo import MemoScorer
 from core.evolution.catalogue import CatalogueProposer, RandomProposer, load_catalogue
-from core.evolution.fit import ScorerFit, SourceReach
+from core.evolution.fit import BM25Fit, SourceReach
 from core.evolution.protocols import Proposer
 from core.protocols import TextScorer
 from core.questions.check_model import (
@@ -41,13 +41,17 @@ SEEDS = range(5)
 PROPOSALS = 40
 
 
-def proposers(demo: DemoSet, scorer: TextScorer) -> dict[str, Proposer]:
-    """The two that the study compares: one that looks at failed questions, one that draws blindly."""
+def proposers(demo: DemoSet) -> dict[str, Proposer]:
+    """The two that the study compares: one that looks at failed questions, one that draws blindly.
+
+    Both are rule-based: no model has a hand in a proposal. Fit is BM25, for ranking the hundred edits that are
+    possible at a time by the model's likelihood costs more than judging the one that is drawn.
+    """
     catalogue = load_catalogue(demo.folder / "catalogue.md")
     questions = {question.question_id: question for question in demo.pools["diagnosis"]}
     reach = SourceReach(questions, demo.environment.tools_for)
     return {
-        "from failed questions": CatalogueProposer(catalogue, fit=ScorerFit(scorer), reach=reach),
+        "from failed questions": CatalogueProposer(catalogue, fit=BM25Fit(), reach=reach),
         "random": RandomProposer(catalogue),
     }
 
@@ -107,7 +111,7 @@ async def greedy(demo: DemoSet, scorer: TextScorer) -> dict:
     for pool, questions in demo.pools.items():
         start[pool] = sum((await answers.of(plain, questions)).values())
     runs = []
-    for name, proposer in proposers(demo, scorer).items():
+    for name, proposer in proposers(demo).items():
         for seed in SEEDS:
             texts, trials = await train_greedily(
                 answers, demo, plain, proposer, proposals=PROPOSALS, seed=seed, told=_each(name, seed)

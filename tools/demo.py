@@ -22,7 +22,7 @@ from core.evolution.comparison import PairedComparison, compare_pairs
 from core.evolution.types import PairResult
 from core.questions.check_model import open_demo_set
 
-PROPOSALS, SEED, WORKERS = 16, 0, 2
+PROPOSALS, SEED, WORKERS = 24, 0, 2
 
 WHAT_THIS_IS = """\
 harness trains TEXT: skill files that tell an agent where to look. The model's weights never change.
@@ -80,7 +80,7 @@ async def run() -> None:
     film_of = {question.question_id: question.video_id for question in validation}
     print("Fetching the embedded model (93 MB, once) ...", file=sys.stderr)
     with LocalScorer(workers=WORKERS) as model, MemoScorer(model) as scorer:
-        proposer = proposers(demo, scorer)["from failed questions"]
+        proposer = proposers(demo)["from failed questions"]
         print(
             WHAT_THIS_IS.format(
                 videos=len(demo.environment.video_ids),
