@@ -30,7 +30,7 @@ from .gate_ladder import GatePools, read_gate_pools
 from .inference import Inference, InferenceResult, scoped
 from .log import HarnessLog, RunIds
 from .pools import Pools
-from .store import Resource, VersionMeta, advance_version, read_version, write_files
+from .store import Resource, VersionMeta, advance_version, content_hash, read_version, write_files
 from harness.workspace import (
     ResolvedPaths,
     VersionedPromptStore,
@@ -166,11 +166,13 @@ def change_version(
 ) -> str:
     """The files of a version with some exchanged, as a new version; its name. Not yet in force.
 
-    texts: file name -> new text. meta: its parent is set here. With the same key it is made only once.
+    texts: file name -> new text. meta: its parent is set here. The same change under the same key is made once.
     """
     files = read_version(parts.paths.store_dir, resource_type, version)
     changed = {**files, **{name: text.encode() for name, text in texts.items()}}
     meta = dataclasses.replace(meta, parent=version)
+    # A store outlives its runs, and another run of the same name may change something else at the same place.
+    key = f"{key} {version} {content_hash(changed)[:16]}"
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / resource_type
         write_files(source, changed)
