@@ -44,8 +44,8 @@ PROPOSALS = 40
 def proposers(demo: DemoSet) -> dict[str, Proposer]:
     """The two that the study compares: one that looks at failed questions, one that draws blindly.
 
-    Both are rule-based: no model has a hand in a proposal. Fit is BM25, for ranking the hundred edits that are
-    possible at a time by the model's likelihood costs more than judging the one that is drawn.
+    Both are rule-based: no model has a hand in a proposal. Fit is BM25, for ranking the hundred edits that
+    are possible at a time by the model's likelihood costs more than judging the one that is drawn.
     """
     catalogue = load_catalogue(demo.folder / "catalogue.md")
     questions = {question.question_id: question for question in demo.pools["diagnosis"]}
