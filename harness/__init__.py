@@ -12,9 +12,20 @@ logger.disable("harness")
 # Where each public name lives. Looked up on first use, so that reading a log does not import pandas.
 _HOMES = {
     "HarnessLog": "log",
+    "InferenceResult": "inference",
+    "Pools": "pools",
+    "ResolvedPaths": "workspace",
     "RunConfig": "config",
     "RunLogImpl": "log",
+    "VersionedPromptStore": "workspace",
+    "VersionedSkillStore": "workspace",
+    "build_or_load_pools": "pools",
+    "build_pools": "pools",
     "load_config": "config",
+    "load_pools": "pools",
+    "resolve_paths": "workspace",
+    "run_inference": "inference",
+    "save_pools": "pools",
 }
 __all__ = sorted(_HOMES)
 
