@@ -26,5 +26,6 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 
 
 def test_importing_the_package_loads_no_table_or_plot_library():
-    code = "import sys, harness.log; print([name for name in ('pandas', 'matplotlib', 'openai') if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+    code = "import sys, harness.log; print({'pandas', 'matplotlib', 'openai'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
