@@ -63,25 +63,31 @@ def rows_by_table(answers: Iterable[Answered], *, keep_traces: bool) -> dict[str
 
 # %% ../nbs/07b_fan_out.ipynb #b8ede937
 class RowWriter:
-    """Writes rollouts while others go on. `put` raises what an earlier write raised; `flush` waits."""
+    """Saves rollouts while others go on, as long as not too many are unsaved."""
 
-    def __init__(self, log: HarnessLog, *, keep_traces: bool):
+    def __init__(self, log: HarnessLog, *, most_unsaved: int, keep_traces: bool):
         self._log, self._keep_traces = log, keep_traces
+        self._room = asyncio.Semaphore(most_unsaved)
         self._waiting: list[Answered] = []
         self._task: asyncio.Task | None = None
 
-    def put(self, answered: Answered) -> None:
-        """Takes a rollout and returns at once."""
-        self._waiting.append(answered)
+    async def put(self, answered: Answered) -> None:
+        """Takes a rollout once there is room for it. Raises what an earlier write raised (`LogError`)."""
+        await self._room.acquire()
         if self._task is not None and self._task.done():
             self._task.result()
+        self._waiting.append(answered)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
         while self._waiting:
             answers, self._waiting = self._waiting, []
-            await self._log.write_async(rows_by_table(answers, keep_traces=self._keep_traces))
+            try:
+                await self._log.write_async(rows_by_table(answers, keep_traces=self._keep_traces))
+            finally:
+                for _ in answers:
+                    self._room.release()
 
     async def flush(self) -> None:
         """Returns when everything that was put is durable."""
@@ -122,8 +128,8 @@ class ProviderWatch:
 class FanOut:
     """The rollouts of one call, and whether more may start. opened: set once the provider has answered."""
 
-    def __init__(self, setting: Setting, opened: asyncio.Event):
-        self._setting, self._opened = setting, opened
+    def __init__(self, setting: Setting, writer: RowWriter, opened: asyncio.Event):
+        self._setting, self._writer, self._opened = setting, writer, opened
         self._begun = self._stopped = False
         self._running: set[asyncio.Timeout] = set()
         self.watch = ProviderWatch()
@@ -136,8 +142,8 @@ class FanOut:
             if not deadline.expired():
                 deadline.reschedule(asyncio.get_running_loop().time())
 
-    async def roll_out(self, question: GeneratedQuestion) -> Answered | None:
-        """One rollout; `None` when it was stopped. The first one goes alone."""
+    async def roll_out(self, question: GeneratedQuestion) -> Prediction | None:
+        """The row of one rollout, on its way to disk; `None` when it was stopped. The first goes alone."""
         alone, self._begun = not self._begun, True
         if not alone:
             await self._opened.wait()
@@ -145,7 +151,10 @@ class FanOut:
         if answered is not None and self.watch.notice(answered, alone=alone):
             self.stop()
         self._opened.set()
-        return answered
+        if answered is None:
+            return None
+        await self._writer.put(answered)
+        return in_memory(answered.prediction)
 
     async def _attempt(self, question: GeneratedQuestion) -> Answered | None:
         if self._stopped:
@@ -193,11 +202,10 @@ async def _collect(
     rows = []
     results = executor.run(fan_out.roll_out, questions, concurrency=concurrency)
     async with contextlib.aclosing(results):
-        async for _, answered in results:
-            if isinstance(answered, Exception):
-                raise answered
-            if answered is not None:
-                writer.put(answered)
-                rows.append(in_memory(answered.prediction))
+        async for _, row in results:
+            if isinstance(row, Exception):
+                raise row
+            if row is not None:
+                rows.append(row)
     await writer.flush()
     return rows

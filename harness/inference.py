@@ -251,12 +251,14 @@ async def run_inference(
     plugins. grader: instead of one by the kind of answer. rollout_timeout_s: a rollout that takes longer is
     wrong.
 
-    Raises `ValueError` for an empty run id, doubled question ids, or rows of the run that other skills or
-    another agent made; `SkillError` for a skill file that can not be used; `ProviderError` with the
-    provider's words when it is dead; `LogError` when rows can not be written.
+    Raises `ValueError` for an empty run id, no concurrency, doubled question ids, or rows of the run that
+    other skills or another agent made; `SkillError` for a skill file that can not be used; `ProviderError`
+    with the provider's words when it is dead; `LogError` when rows can not be written.
     """
     if not run_id.strip():
         raise ValueError("run_id: is empty")
+    if concurrency < 1:
+        raise ValueError(f"concurrency: {concurrency} is not positive")
     by_id = questions_by_id(questions)
     if not by_id:
         return aggregate_results(run_id, [])
@@ -276,12 +278,13 @@ async def run_inference(
             rows |= {row.question_id: row for row in await _copied(run_log, setting, missing)}
         missing = [by_id[name] for name in by_id if name not in rows]
         if missing:
+            writer = RowWriter(run_log, most_unsaved=concurrency, keep_traces=keep_traces)
             fresh = await roll_out_all(
-                FanOut(setting, opened),
+                FanOut(setting, writer, opened),
                 missing,
                 executor=AsyncioExecutor() if executor is None else executor,
                 concurrency=concurrency,
-                writer=RowWriter(run_log, keep_traces=keep_traces),
+                writer=writer,
             )
             rows |= {row.question_id: row for row in fresh}
     return aggregate_results(run_id, [rows[name] for name in by_id])
