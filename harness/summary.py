@@ -6,7 +6,7 @@
 __all__ = ['PURPOSES', 'GATE', 'FATES', 'select', 'training_runs', 'chosen_run', 'run_config', 'recorded_gate_params',
            'events_of', 'purpose_of', 'typed_frame', 'rollouts_frame', 'sum_of_known', 'calls_frame', 'last_blocks',
            'verdict_of', 'settlement_of', 'fate_of', 'is_shared', 'gates_frame', 'validated_by_type', 'last_evaluation',
-           'held_gates', 'luck', 'Gain', 'compare_runs', 'measured_gain', 'is_optimistic', 'run_summary']
+           'held_gates', 'luck', 'Gain', 'compare_runs', 'measured_gain', 'is_optimistic', 'summary_row', 'run_summary']
 
 # %% ../nbs/14z_summary.ipynb #2f527555
 import dataclasses
@@ -391,13 +391,16 @@ def _gained(gain: Gain | None) -> dict[str, Any]:
     }
 
 # %% ../nbs/14z_summary.ipynb #50e43ee4
-def _summary_row(db_path: str | Path, run_id: str) -> dict[str, Any]:
-    row, gates = run_row(Path(db_path), run_id), gates_frame(db_path, run_id)
+def summary_row(
+    db_path: str | Path, run_id: str, gates: pd.DataFrame, by_luck: NullAccepts | None
+) -> dict[str, Any]:
+    """The fields of `run_summary`, given `gates_frame` and `luck`; what is unknown is left out."""
+    row = run_row(Path(db_path), run_id)
     return {
         **{name: row[name] for name in ("run_id", "status", "started_at", "finished_at")},
         **_spent(rollouts_frame(db_path, run_id), calls_frame(db_path, run_id)),
         **_judged(gates),
-        **_by_luck(luck(db_path, run_id, gates)),
+        **_by_luck(by_luck),
         **_gained(measured_gain(db_path, run_id)),
     }
 
@@ -415,4 +418,8 @@ def run_summary(db_path: str | Path, run_id: str | None = None) -> pd.DataFrame:
     `ValueError` for a run that is not in it.
     """
     runs = training_runs(db_path) if run_id is None else [chosen_run(db_path, run_id)]
-    return typed_frame([_summary_row(db_path, name) for name in runs], _SUMMARY).set_index("run_id")
+    rows = []
+    for name in runs:
+        gates = gates_frame(db_path, name)
+        rows.append(summary_row(db_path, name, gates, luck(db_path, name, gates)))
+    return typed_frame(rows, _SUMMARY).set_index("run_id")
