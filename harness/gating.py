@@ -349,7 +349,7 @@ def told_record(record: EvolutionRecord) -> dict[str, Any]:
     return {
         "applied": [dataclasses.asdict(edit) for edit in record.applied],
         "refused": [dataclasses.asdict(skip) for skip in record.skipped],
-        "attempts": record.attempts,
+        "proposer_attempts": record.attempts,
         "evidence_ids": list(record.evidence_ids),
     }
 
