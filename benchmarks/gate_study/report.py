@@ -17,14 +17,15 @@ from benchmarks.gate_study.families import FAMILIES, SEEDS
 from benchmarks.gate_study.study import Row, read_rows
 
 ALL = "all families"
-MEASURED = (
-    "gain", "delivered", "null_kept", "harmful_kept", "helpful_kept", "spent", "gates",
-    "slow_null_kept", "slow_harmful_kept", "slow_helpful_kept",
-)  # fmt: skip
+MEASURED = ("gain", "delivered", "null_kept", "harmful_kept", "helpful_kept", "spent", "gates")
+MEASURED_OF_SLOW = ("slow_null_kept", "slow_harmful_kept", "slow_helpful_kept")
+"""Edits of the system prompt, where an arm has any."""
 SHARES = {f"null_{stage}_share": (f"null_{stage}", "null_proposed") for stage in ("accepted", "kept")}
 
-REFERENCES = (DEFAULT.name, DRAWN.name, "slow_tau 0.6")
-"""Arms with which the others are compared in the same worlds."""
+REFERENCES = (DEFAULT.name, DRAWN.name)
+"""Arms with which all others are compared in the same worlds."""
+SLOW_REFERENCE = "slow_tau 0.6"
+"""The one with which those are compared that edit the system prompt."""
 
 Figure = list[float]
 """A mean and its standard error."""
@@ -37,7 +38,7 @@ Runs = Mapping[int, Row]
 def mean_and_error(values: Sequence[float]) -> Figure:
     """The mean of independent values and its standard error; 0 for a single value."""
     error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-    return [round(fmean(values), 4), round(error, 4)]
+    return [round(fmean(values), 3), round(error, 3)]
 
 
 def ratio_and_error(parts: Sequence[float], wholes: Sequence[float]) -> Figure:
@@ -59,15 +60,10 @@ def cells_of(rows: Iterable[Row], half: str) -> list[dict]:
     for arm in ARMS:
         by_cell |= _over_families(by_cell, arm)
     return [
-        {
-            "half": half,
-            "family": family,
-            "arm": arm,
-            **_figures(runs, {other: by_cell.get((family, other), {}) for other in REFERENCES}),
-        }
+        {"half": half, "family": family, "arm": arm, **_figures(arm, family, by_cell)}
         for family in [*FAMILIES, ALL]
         for arm in ARMS
-        if (runs := by_cell.get((family, arm)))
+        if (family, arm) in by_cell
     ]
 
 
@@ -85,18 +81,19 @@ def _mean_row(rows: Sequence[Row]) -> Row:
     return {name: fmean(row[name] for row in rows) for name in numbers}
 
 
-def _figures(runs: Runs, references: Mapping[str, Runs]) -> dict:
-    rows = list(runs.values())
+def _figures(arm: str, family: str, by_cell: Mapping[Cell, Runs]) -> dict:
+    runs = by_cell[family, arm]
+    rows, slow = list(runs.values()), ARMS[arm].slow_edits
     figures: dict = {"runs": len(rows)}
-    for name in MEASURED:
+    for name in [*MEASURED, *(MEASURED_OF_SLOW if slow else ())]:
         figures[name] = mean_and_error([row[name] for row in rows])
     for name, (part, whole) in SHARES.items():
         figures[name] = ratio_and_error([row[part] for row in rows], [row[whole] for row in rows])
-    for name in ("gain", "delivered"):
+    for name in ("gain", "delivered") if slow else ("gain",):
         figures[f"{name}_to"] = {
             other: mean_and_error([runs[seed][name] - others[seed][name] for seed in both])
-            for other, others in references.items()
-            if (both := sorted(runs.keys() & others.keys()))
+            for other in ([SLOW_REFERENCE] if slow else REFERENCES)
+            if (both := sorted(runs.keys() & (others := by_cell.get((family, other), {})).keys()))
         }
     return figures
 
@@ -139,7 +136,11 @@ def _compact(results: Mapping) -> str:
     """JSON with one cell a line."""
     parts = []
     for name, value in results.items():
-        lines = ",\n".join(json.dumps(one) for one in value) if isinstance(value, list) else ""
+        lines = (
+            ",\n".join(json.dumps(one, separators=(",", ":")) for one in value)
+            if isinstance(value, list)
+            else ""
+        )
         parts.append(f'"{name}": [\n{lines}\n]' if isinstance(value, list) else f'"{name}": "{value}"')
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
