@@ -115,7 +115,7 @@ async def guided_texts(parts: Parts, state: TrainState, files: Mapping[str, str]
 async def advance(
     parts: Parts, state: TrainState, resource_type: Resource, source: str, texts: Mapping[str, str]
 ) -> TrainState:
-    """The state with a new version of skills or prompts in force; the same state without texts. source: why."""
+    """The state with a new version in force, if there are texts. source: what made it, for the store."""
     if not texts:
         return state
     field = f"current_{resource_type}_version"
@@ -276,6 +276,6 @@ def pair_before(parts: Parts, state: TrainState) -> VersionPair:
     """The pair in force before guidance and prompts of this epoch: as it stood after phase 5."""
     skills = state.current_skills_version
     meta = read_meta(parts.paths.store_dir, "skills", skills)
-    if meta.key == version_key(parts.run, "momentum", "skills", state.epoch):
+    if (meta.source, meta.trigger_run) == ("momentum", parts.run.evaluation(state.epoch, "R")):
         skills = meta.parent
     return VersionPair(skills, state.r_versions.prompts)

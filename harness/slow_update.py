@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['SLOW_UPDATE', 'measure', 'evaluate_r', 'r_of', 'r2_of', 'score_soft', 'record_r', 'settle_open', 'choose_best',
            'ask_for_best', 'evaluate_r2', 'r2_kept', 'keep_or_revert', 'evaluation_in_force', 'ladder_sources',
-           'refresh_ladder', 'hold_out', 'prompt_actions', 'epoch_events', 'decided', 'settled', 'steps_since_best',
-           'observe', 'epoch_report', 'slow_update_cycle']
+           'refresh_ladder', 'hold_out', 'prompt_actions', 'epoch_events', 'decided', 'settled', 'best_is_new',
+           'steps_since_best', 'observe', 'epoch_report', 'slow_update_cycle']
 
 # %% ../nbs/13_slow_update.ipynb #2b164369
 import asyncio
@@ -268,11 +268,14 @@ def settled(events: list[dict[str, Any]], decision: str) -> tuple[str, ...]:
     )
 
 # %% ../nbs/13_slow_update.ipynb #c53514b6
+def best_is_new(state: TrainState, run: str) -> bool:
+    """Whether this epoch has found a new best: it was measured by one of its runs."""
+    return state.best.run_id.startswith(f"{run}_e{state.epoch}_")
+
+
 def steps_since_best(state: TrainState, run: str) -> int:
     """Steps without a new best: those of this epoch more, or 0 if it found one."""
-    if state.best.run_id.startswith(f"{run}_e{state.epoch}_"):
-        return 0
-    return state.steps_since_best_improved + len(state.batches)
+    return 0 if best_is_new(state, run) else state.steps_since_best_improved + len(state.batches)
 
 # %% ../nbs/13_slow_update.ipynb #65a95385
 async def observe(parts: Parts, state: TrainState) -> TrainState:
@@ -313,7 +316,7 @@ async def epoch_report(parts: Parts, state: TrainState) -> EpochReport:
         rolled_back=settled(events, "rolled_back"),
         system_action=actions["system"],
         tool_action=actions["tool"],
-        best_changed=state.steps_since_best_improved == 0,
+        best_changed=best_is_new(state, parts.run.run),
         best_skills_version=state.best.skills,
         best_prompts_version=state.best.prompts,
         steps_since_best=state.steps_since_best_improved,

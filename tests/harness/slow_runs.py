@@ -225,7 +225,7 @@ async def begin(lab: Lab) -> TrainState:
 
 
 async def accept(lab: Lab, state: TrainState, name: str, line: str, *, step: int = 0) -> TrainState:
-    """An edit of a skill file as the gate would leave it: in force, on probation unless the file is shared."""
+    """An edit of a skill file as the gate leaves it: in force, on probation unless the file is shared."""
     parts, target, task_type = lab.parts, f"{name}.md", name
     edit = Edit("append", content=line)
     text = lab.file(state.current_skills_version, target) + f"{line}\n"

@@ -323,6 +323,29 @@ async def test_slow_update_r2_version_binding(lab):
     assert r2.correctness["v-content-01"] is True  # what only the guidance of v3 says
 
 
+@pytest.mark.parametrize(
+    ("guidance", "decision"),
+    [(f"mends {WRONG_CONTENT}", "kept"), (f"spoils {RIGHT_CONTENT}", "reverted"), ("Look.", "reverted")],
+)
+async def test_guidance_alone_is_kept_or_taken_back(lab, guidance, decision):
+    lab = lab.with_evolver(guidance=guidance)
+    state = await accept(lab, await begin(lab), "content", "mends v-content-07")
+    state = await up_to(lab, state, "R2")
+    assert state.r2_versions == VersionPair("v3", "v1")
+    assert state.current_skills_version == ("v3" if decision == "kept" else "v2")
+    assert lab.events("prompts_decided")[""]["decision"] == decision
+
+
+async def test_guidance_is_taken_back_and_the_rollback_before_it_stays(lab):
+    lab = lab.with_evolver(guidance=f"spoils {RIGHT_CONTENT}")
+    state = await accept(lab, await begin(lab), "content", "mends v-content-07")
+    state = await accept(lab, state, "order", f"spoils {RIGHT_ORDER}")
+    state = await up_to(lab, state, "R2")
+    assert (state.current_skills_version, state.r2_versions.skills) == ("v4", "v5")
+    assert lab.file("v4", "order.md") == lab.file("v1", "order.md")
+    assert "momentum" not in lab.file("v4", "content.md")
+
+
 async def test_a_rollback_alone_is_measured_and_never_undone(lab):
     state = await accept(lab, await begin(lab), "order", f"spoils {RIGHT_ORDER}")
     lab.script.overrides = {("run_e1_R2", name): False for name in RIGHT_CONTENT.split()}
