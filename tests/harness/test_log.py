@@ -161,7 +161,7 @@ async def test_one_bad_row_of_a_group_fails_alone(db):
 
 
 def statement(name):
-    from harness.log import insert_statement
+    from harness.writer import insert_statement
 
     return insert_statement("scores", [{"run_id": "pilot", "question_id": name}])
 
