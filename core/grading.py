@@ -12,13 +12,19 @@ _LETTER_AND_TEXT = re.compile(r"\(?([A-Za-z])[.):]+\s*(.*)", re.DOTALL)
 _APOSTROPHES = str.maketrans("", "", "'’ʼ＇")
 _ARTICLES = {"a", "an", "the"}
 _BLANKS = " \u00a0\u2009\u202f"
-# Whatever is written with digits and is not part of a word ("m2", "v2.0") ...
+# Hyphens and dashes as keyboards, editors and models write a minus (U+2010 to U+2013, small, full width).
+_MINUS = "−‐‑‒–﹣－-"  # the last one is literal in a character class
+_LEADING_MINUS = re.compile(rf"(?<!\w)[{_MINUS}](?=[.,]?\d)")
+# Whatever is written with digits and does not end a word ("m2", "v2.0") ...
 _NUMERAL = re.compile(
-    rf"(?<!\w)(?<!\w[.,])[-+−]?[.,]?\d(?:[.,]?\d|[{_BLANKS}](?=\d{{3}}(?!\d)))*(?:[eE][-+]?\d+)?"
+    rf"(?<!\w)(?<!\w[.,])[+—{_MINUS}]?[.,]?\d(?:[.,]?\d|[{_BLANKS}](?=\d{{3}}(?!\d)))*+(?:[eE][-+]?\d+)?+"
+    r"(?:[^\W\d]\w*\d)?"
 )
-# ... and the ways of writing a number that are read: not "3,5", not "1.234.567".
-_NUMBER = re.compile(rf"[-+−]?(?:(?:\d{{1,3}}(?:[,{_BLANKS}]\d{{3}})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?")
-_TO_PLAIN = str.maketrans({"−": "-", **dict.fromkeys("," + _BLANKS)})
+# ... and the ways of writing a number that are read: not "3,5", not "1.234.567", not "0x10" or "1h30".
+_NUMBER = re.compile(
+    rf"[+{_MINUS}]?(?:(?:\d{{1,3}}(?:[,{_BLANKS}]\d{{3}})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
+)
+_TO_PLAIN = str.maketrans({**dict.fromkeys(_MINUS, "-"), **dict.fromkeys("," + _BLANKS)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,8 @@ class ChoiceGrader:
     """
 
     def grade(self, question: GeneratedQuestion, prediction: str | None) -> Grade:
-        return _all_or_nothing(prediction is not None and _chosen(question, prediction) == question.answer)
+        given = None if prediction is None else chosen_letter(question, prediction)
+        return _all_or_nothing(given == question.answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,38 +101,11 @@ def grader_for(answer_kind: AnswerKind) -> Grader:
     return graders[answer_kind]
 
 
-def fold_text(text: str) -> str:
-    """Text without what does not matter: case, punctuation, English articles, blanks, invisible marks.
+def chosen_letter(question: GeneratedQuestion, prediction: str) -> str | None:
+    """The letter of the option that the prediction means; `None` when it is none, or none alone.
 
-    Apostrophes vanish (`it's` is `its`), other punctuation parts words. Width and ligatures are unified
-    (Unicode NFKC). Where nothing but articles or punctuation would be left, they stay: `A` is not `the`.
+    The one reading of a choice, for whoever grades and whoever takes an answer (see `ChoiceGrader`).
     """
-    plain = unicodedata.normalize("NFKC", text).casefold().translate(_APOSTROPHES)
-    visible = (char for char in plain if unicodedata.category(char) != "Cf")
-    parted = "".join(" " if unicodedata.category(char).startswith("P") else char for char in visible)
-    words = parted.split()
-    return " ".join([word for word in words if word not in _ARTICLES] or words or plain.split())
-
-
-def read_number(text: str) -> float | None:
-    """The one number that `text` holds; `None` when it holds none, more than one, or one that is not finite.
-
-    Words and units around it are ignored (`about 12 km`). Thousands may be parted by a comma or a blank
-    (`1,234.5`). A decimal comma (`3,5`) and ranges (`3-5`) are not read: a guess could be wrong.
-    """
-    numerals = _NUMERAL.findall(text)
-    if len(numerals) != 1 or not _NUMBER.fullmatch(numerals[0]):
-        return None
-    value = float(numerals[0].translate(_TO_PLAIN))
-    return value if math.isfinite(value) else None
-
-
-def _all_or_nothing(correct: bool) -> Grade:
-    return Grade(correct, float(correct))
-
-
-def _chosen(question: GeneratedQuestion, prediction: str) -> str | None:
-    """The letter of the option that the prediction means; `None` when it is none, or none alone."""
     texts = lettered_options(question.options)
     given = prediction.strip()
     if given.upper() in texts:
@@ -136,6 +116,39 @@ def _chosen(question: GeneratedQuestion, prediction: str) -> str | None:
         return named
     letter = parts[1].upper()
     return letter if _letter_of_text(texts, parts[2]) in (None, letter) else None
+
+
+def fold_text(text: str) -> str:
+    """Text without what does not matter: case, punctuation, English articles, blanks, invisible marks.
+
+    Apostrophes vanish (`it's` is `its`), other punctuation parts words; a minus before a number stays. Width
+    and ligatures are unified (Unicode NFKC). Where nothing but articles or punctuation would be left, they
+    stay: `A` is not `the`.
+    """
+    plain = unicodedata.normalize("NFKC", text).casefold().translate(_APOSTROPHES)
+    visible = "".join(char for char in plain if unicodedata.category(char) != "Cf")
+    signed = _LEADING_MINUS.sub("−", visible)  # U+2212 is no punctuation
+    parted = "".join(" " if unicodedata.category(char).startswith("P") else char for char in signed)
+    words = parted.split()
+    return " ".join([word for word in words if word not in _ARTICLES] or words or plain.split())
+
+
+def read_number(text: str) -> float | None:
+    """The one number that `text` holds; `None` when it holds none, more than one, or one that is not finite.
+
+    Words and units around it are ignored (`about 12 km`). Thousands may be parted by a comma or a blank
+    (`1,234.5`), and any hyphen or short dash is a minus. A decimal comma (`3,5`), ranges (`3-5`) and digits
+    joined by letters (`0x10`, `1h30`) are not read: a guess could be wrong.
+    """
+    numerals = [match[0] for match in _NUMERAL.finditer(text)]
+    if len(numerals) != 1 or not _NUMBER.fullmatch(numerals[0]):
+        return None
+    value = float(numerals[0].translate(_TO_PLAIN))
+    return value if math.isfinite(value) else None
+
+
+def _all_or_nothing(correct: bool) -> Grade:
+    return Grade(correct, float(correct))
 
 
 def _letter_of_text(texts: dict[str, str], given: str) -> str | None:

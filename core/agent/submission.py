@@ -1,15 +1,14 @@
 """The last tool call of every agent: the answer, checked against the question it is for."""
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from core.grading import chosen_letter
 from core.protocols import ToolError
 from core.types import GeneratedQuestion, lettered_options
 
 SUBMIT = "submit_answer"
-_LETTER = re.compile(r"\(?([A-Za-z])(?:[.):].*)?", re.DOTALL)
 
 
 def read_submission(args: Mapping[str, Any], question: GeneratedQuestion) -> dict[str, Any]:
@@ -31,22 +30,17 @@ def _answer(given: Any, question: GeneratedQuestion) -> str:
         if not answer:
             raise ToolError(f"{SUBMIT}: answer is blank")
         return answer
-    options = lettered_options(question.options)
-    if answer.upper() in options:  # a letter means the letter, also where an option's text is one
-        return answer.upper()
-    for letter, text in options.items():
-        if answer.casefold() == text.casefold():
-            return letter
-    match = _LETTER.fullmatch(answer)
-    if match and match[1].upper() in options:
-        return match[1].upper()
-    raise ToolError(f"{SUBMIT}: answer {answer!r} is not the letter of an option ({', '.join(options)})")
+    letter = chosen_letter(question, answer)
+    if letter is None:
+        letters = ", ".join(lettered_options(question.options))
+        raise ToolError(f"{SUBMIT}: answer {answer!r} is not the letter of an option ({letters})")
+    return letter
 
 
 def _confidence(given: Any) -> float:
     try:
         confidence = float(given)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         confidence = math.nan
     if not 0 <= confidence <= 1:
         raise ToolError(f"{SUBMIT}: confidence is a number from 0 to 1, not {given!r}")

@@ -11,6 +11,7 @@ from core.grading import (
     Grader,
     NumberGrader,
     TextGrader,
+    chosen_letter,
     fold_text,
     grader_for,
     read_number,
@@ -102,6 +103,19 @@ def test_an_options_text_never_names_another_option(data, options):
     assert right in ([said], [])
 
 
+@pytest.mark.parametrize(
+    ("options", "said", "letter"),
+    [
+        (("A. a red car", "B. a blue hat", "C. a cat"), "B. a blue  hat.", "B"),
+        (("A. a red car", "B. a blue hat", "C. a cat"), "B. a red car", None),
+        (("C: drive", "D: drive", "none", "A: drive"), "C: Drive.", "A"),
+        (("C: drive", "D: drive", "none", "A: drive"), "C", "C"),
+    ],
+)
+def test_the_letter_that_an_answer_means_can_be_asked_for(options, said, letter):
+    assert chosen_letter(made(options=options, answer="A"), said) == letter
+
+
 def test_options_that_differ_in_a_sign_or_in_case_stay_apart():
     signs = made(options=("-5", "5", "+5"), answer="A")
     assert ChoiceGrader().grade(signs, "-5") == RIGHT
@@ -140,6 +154,13 @@ def test_an_answer_that_is_an_article_or_a_sign_is_not_folded_away():
     assert TextGrader().grade(made_text("?"), "!") == WRONG
 
 
+def test_a_minus_before_a_number_is_no_punctuation():
+    assert TextGrader().grade(made_text("-5"), "5") == WRONG
+    assert TextGrader().grade(made_text("5"), "–5") == WRONG
+    assert TextGrader().grade(made_text("-5"), "(−5)") == RIGHT
+    assert TextGrader().grade(made_text("3-5"), "3–5") == RIGHT
+
+
 @given(st.text())
 def test_folding_twice_changes_nothing_more(text):
     assert fold_text(fold_text(text)) == fold_text(text)
@@ -150,7 +171,8 @@ def test_folding_twice_changes_nothing_more(text):
     [
         ("12", 12), ("-5", -5), ("−5", -5), ("+.5", 0.5), ("1,234.5", 1234.5), ("1 234", 1234),
         ("12\u202f345\u202f678", 12345678), ("1e3", 1000), ("about 12 km.", 12),
-        ("$1,000", 1000), ("12 m2", 12), ("12%", 12), ("(7)", 7), ("٣", 3), ("2nd", 2),
+        ("–1200", -1200), ("‑5", -5), ("－5", -5), ("the answer – 5", 5), ("12 m2", 12),
+        ("$1,000", 1000), ("12%", 12), ("(7)", 7), ("٣", 3), ("2nd", 2),
     ],
 )  # fmt: skip
 def test_one_number_is_read_among_words_and_units(text, number):
@@ -173,6 +195,11 @@ def test_one_number_is_read_among_words_and_units(text, number):
         "m2",
         "v2.0",
         "3,5 or 7",
+        "0x10",
+        "1h30",
+        "10x5",
+        "1_000",
+        "—5",
     ],
 )
 def test_no_number_several_or_an_unclear_one_is_not_guessed(text):
