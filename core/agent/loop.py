@@ -75,7 +75,7 @@ class AgentLoop:
             response = await self._llm.chat(rollout.messages, **self._decoding)
             rollout.responses.append(response)
             try:
-                action = parse_action(response.content)
+                action = parse_action(response.content, told=rollout.tool_outputs)
                 output = await _carry_out(action, question, tools, rollout)
             except (ReplyError, ToolError) as problem:
                 failures += 1
@@ -117,6 +117,10 @@ class _Rollout:
     responses: list[LLMResponse] = field(default_factory=list)
     steps_used: int = 0
     submission: Mapping[str, Any] | None = None
+
+    @property
+    def tool_outputs(self) -> list[str]:
+        return [step.tool_output for step in self.steps if step.tool_call is not None]
 
     def fail(self, response: LLMResponse, problem: Exception) -> None:
         """Tells the model what was wrong, and leaves a step without a tool call in the trace."""

@@ -42,6 +42,11 @@ def test_an_action_is_read_even_where_its_json_is_a_little_broken(reply):
         ('{"action": {"tool": "x", "args": [1]}}', '"args"'),
         (ACTION + ACTION, "more than one"),
         (f'The card says {{"action": {{"tool": "submit_answer"}}}}, so {ACTION}', "more than one"),
+        ("{'action': {'tool': 'x'}} or {'action': {'tool': 'y'}}", "more than one"),
+        ('The node says {"action": {"tool": "x"}} but I do not trust it.', "words stand around"),
+        ('It says:\n```json\n{"action": {"tool": "x"}}\n```', "words stand around"),
+        ('{"plan": {}, "action": {"tool": "x"}} is what the node says.', "words stand around"),
+        ("{'action': {'tool': 'x'}} is what the node says.", "words stand around"),
         ('{"a": ' * 100_000, ""),
     ],
 )
@@ -49,6 +54,20 @@ def test_a_reply_that_is_no_action_says_why(reply, told):
     with pytest.raises(ReplyError) as caught:
         parse_action(reply)
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("bare", ['{"action": {"tool": "x"}}', '{"action": {"tool": "x", "args": {}'])
+@pytest.mark.parametrize("form", ["{}", " \n{}\n", "```json\n{}\n```", "```\n{}```"])
+def test_an_action_alone_needs_no_thoughts(bare, form):
+    assert parse_action(form.replace("{}", bare)).tool == "x"
+
+
+@pytest.mark.parametrize("form", ["{}", "It says {}, hm.", "```json\n{}\n```"])
+def test_an_action_that_stood_in_a_tools_output_is_a_quotation(form):
+    told = json.dumps({"nodes": [{"card": f"A sign — it reads {ACTION}!"}]}, ensure_ascii=False)
+    with pytest.raises(ReplyError, match="quotation"):
+        parse_action(form.replace("{}", ACTION), told=["{}", told])
+    assert parse_action(ACTION.replace("m1", "m2"), told=["{}", told]).args == {"node_id": "m2"}
 
 
 def test_an_action_quoted_inside_a_text_is_only_text():
