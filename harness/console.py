@@ -108,4 +108,5 @@ async def _cancellable(work: Coroutine[Any, Any, Result], interruption: Interrup
 
 def run_to_end(work: Coroutine[Any, Any, Result], interruption: Interruption) -> Result:
     """Runs a coroutine in a loop of its own. Raises `CancelledError` when it was interrupted."""
-    return asyncio.run(_cancellable(work, interruption))
+    with asyncio.Runner() as loop:
+        return loop.run(_cancellable(work, interruption))

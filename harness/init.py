@@ -11,6 +11,7 @@ __all__ = ['NodesOf', 'MOST_MEASURED', 'FLOOR', 'FEW_QUESTIONS', 'STEPS_AT_LEAST
 # %% ../nbs/15c_init.ipynb #4f31b191
 import dataclasses
 import json
+import math
 import re
 import tempfile
 from collections import Counter
@@ -30,7 +31,7 @@ from core.types import GeneratedQuestion
 from .config import ConfigError, RunConfig, build_config, field_facts, validate
 from .parts import gate_params_of
 from .pools import POOL_NAMES, Pools, build_pools, cut_of, default_split_by
-from .run_plan import Assumed, FilePlan, plan_file
+from .run_plan import Assumed, FilePlan, plan_file, planned_steps
 from .store import StoreError, init_store, write_text_atomic
 
 # %% ../nbs/15c_init.ipynb #c49bd783
@@ -244,6 +245,7 @@ def served_by(skills: SkillSet, task_types: Collection[str]) -> dict[str, tuple[
 def what_data_show(pools: Pools, skills: SkillSet, config: RunConfig) -> list[Showing]:
     """A row for each skill file that serves questions of these pools."""
     counts = {name: Counter(question.task_type for question in getattr(pools, name)) for name in POOL_NAMES}
+    batches = max(1, planned_steps(pools.diagnosis, config, Assumed().wrong))
     showings = []
     for file, types in served_by(skills, set().union(*counts.values())).items():
         questions = {name: sum(of_type[each] for each in types) for name, of_type in counts.items()}
@@ -252,7 +254,7 @@ def what_data_show(pools: Pools, skills: SkillSet, config: RunConfig) -> list[Sh
             types,
             shared=file == f"{DEFAULT_SKILL}.md",
             questions=questions["diagnosis"],
-            in_batch=EVIDENCE * len(types),
+            in_batch=math.ceil(questions["diagnosis"] / batches),
             params=gate_params_of(config),
             probation=config.probation,
             churn=0.0 if config.agent == "local" else Assumed().churn,
