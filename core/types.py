@@ -24,12 +24,12 @@ _LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s*(.*)", re.DOTALL)
 def lettered_options(options: Sequence[str]) -> dict[str, str]:
     """Letter -> text of each option: `("A. a car", "B. a cat")` gives `{"A": "a car", "B": "a cat"}`.
 
-    Letters written in the options count only if every option has one and no two are the same; else the
-    options are lettered in order and keep their whole text, so that an option that merely begins like a
-    letter ("C: drive") can not take another's.
+    Letters written in the options count only if they are the first ones of the alphabet, each once; else the
+    options are lettered in order and keep their whole text, so that initials ("J. Smith") or a "C: drive"
+    are not taken for letters.
     """
     written = [_LETTERED_OPTION.fullmatch(option) for option in options]
-    if all(written) and len({match[1] for match in written}) == len(options):
+    if all(written) and {match[1] for match in written} == set(OPTION_LETTERS[: len(options)]):
         return {match[1]: match[2].strip() for match in written}
     return dict(zip(OPTION_LETTERS, map(str.strip, options), strict=False))
 

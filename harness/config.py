@@ -5,19 +5,21 @@
 # %% auto #0
 __all__ = ['Fingerprint', 'LAYERS', 'PREFIX', 'ConfigError', 'science', 'engineering', 'RunConfig', 'field_facts', 'check_mode',
            'check_edit_budget', 'check_batches_and_pools', 'check_gate', 'validate', 'read_yaml', 'read_environment',
-           'build_config', 'load_config']
+           'read_dotenv', 'build_config', 'load_config']
 
 # %% ../nbs/00_config.ipynb #2a05f793
 import dataclasses
 import difflib
+import json
+import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from dotenv import dotenv_values
+from dotenv.parser import parse_stream
 from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass as validated_dataclass
 
@@ -42,6 +44,8 @@ def science(default: Any, help: str, fingerprint: Fingerprint) -> Any:
 def engineering(default: Any, help: str, fingerprint: Fingerprint = "none") -> Any:
     """A field that decides how the run is carried out. It may come from the environment or `.env`."""
     facts = {"kind": "engineering", "fingerprint": fingerprint, "help": help}
+    if isinstance(default, dict):  # a value of its own for each configuration
+        return dataclasses.field(default_factory=dict, metadata=facts)
     return dataclasses.field(default=default, metadata=facts)
 
 # %% ../nbs/00_config.ipynb #0d7a425e
@@ -50,7 +54,7 @@ _frozen = validated_dataclass(frozen=True, kw_only=True, config=ConfigDict(extra
 
 @_frozen
 class _Places:
-    """Where things are, and which of them this run is about."""
+    """Where things are, what this run is about, who plays, and how calls are made."""
 
     workspace_dir: str = engineering("", "folder of this experiment: its copies, checkpoints and database")
     store_dir: str = engineering("", "folder of the versioned skills and prompts")
@@ -65,12 +69,6 @@ class _Places:
     name: str = engineering("", "name of the seed that a promotion makes")
     skills_version: str = science("v1", "skills version to start with", "structural")
     prompts_version: str = science("v1", "prompts version to start with", "structural")
-
-# %% ../nbs/00_config.ipynb #d952bcf0
-@_frozen
-class _Players(_Places):
-    """Who answers, who proposes, and how the calls are made."""
-
     agent: str = science(
         "openai", "openai (any compatible endpoint) or local (the embedded model)", "structural"
     )
@@ -92,19 +90,14 @@ class _Players(_Places):
     max_rollouts: int = engineering(0, "stop cleanly after so many rollouts; 0: no limit")
     max_tokens_total: int = engineering(0, "stop cleanly after so many tokens; 0: no limit")
     max_cost: float = engineering(0.0, "stop cleanly at this cost, in the currency of `prices`; 0: no limit")
-    prices: dict[str, tuple[float, float]] = dataclasses.field(
-        default_factory=dict,
-        metadata={
-            "kind": "engineering",
-            "fingerprint": "none",
-            "help": "model: [price of a million prompt tokens, of a million completion tokens]",
-        },
+    prices: dict[str, tuple[float, float]] = engineering(
+        {}, "model: [price of a million prompt tokens, of a million completion tokens]"
     )
 
-# %% ../nbs/00_config.ipynb #c84fc04e
+# %% ../nbs/00_config.ipynb #d952bcf0
 @_frozen
-class _Rollouts(_Players):
-    """How a question is answered, and how questions are dealt out."""
+class _Loop(_Places):
+    """How a question is answered, how questions are dealt out, and how the loop turns."""
 
     max_steps: int = science(15, "most tool calls of one rollout", "structural")
     skill_mode: str = science(
@@ -125,12 +118,6 @@ class _Rollouts(_Players):
     min_class: int = science(4, "a task type with at most so many questions stays in one batch", "structural")
     correct_ratio: float = science(0.25, "share of known-right questions in a batch", "structural")
     keep_traces: bool = science(True, "keep every step of every rollout", "none")
-
-# %% ../nbs/00_config.ipynb #28d865d7
-@_frozen
-class _Loop(_Rollouts):
-    """How the training loop turns."""
-
     epochs: int = science(3, "passes over the diagnosis pool", "decision")
     edit_budget_start: int = science(4, "most edits of one proposal at the first step", "decision")
     edit_budget_end: int = science(2, "most edits of one proposal at the last step", "decision")
@@ -198,15 +185,21 @@ def _problem_unless(holds: bool, sentence: str) -> list[str]:
 
 
 def _positive(config: RunConfig, *names: str) -> list[str]:
-    values = {name: getattr(config, name) for name in names}
-    return [
-        f"{name}: {value} is not positive" for name, value in values.items() if not 0 < value < float("inf")
-    ]
+    return _numbers(config, names, lambda value: value > 0, "is not positive")
 
 
 def _not_negative(config: RunConfig, *names: str) -> list[str]:
+    return _numbers(config, names, lambda value: value >= 0, "is negative")
+
+
+def _numbers(config: RunConfig, names: Iterable[str], fits: Callable, otherwise: str) -> list[str]:
     values = {name: getattr(config, name) for name in names}
-    return [f"{name}: {value} is negative" for name, value in values.items() if not 0 <= value < float("inf")]
+    told = {
+        name: otherwise if math.isfinite(value) else "is not a finite number"
+        for name, value in values.items()
+    }
+    wrong = [name for name, value in values.items() if not (math.isfinite(value) and fits(value))]
+    return [f"{name}: {values[name]} {told[name]}" for name in wrong]
 
 # %% ../nbs/00_config.ipynb #d076e4be
 def _one_of(config: RunConfig, name: str, *allowed: str) -> list[str]:
@@ -244,6 +237,11 @@ def check_mode(config: RunConfig) -> list[str]:
         *_positive(config, "concurrency", "max_steps", "epochs", "request_timeout_s"),
         *_not_negative(config, "n_samples", "workers", "max_retries", "requests_per_minute"),
         *_not_negative(config, "tokens_per_minute", "max_rollouts", "max_tokens_total", "max_cost"),
+        *[
+            f"prices: {model}: {price} is not two finite numbers from 0 on"
+            for model, price in config.prices.items()
+            if not all(math.isfinite(each) and each >= 0 for each in price)
+        ],
         *_optional_numbers(config),
     ]
 
@@ -337,6 +335,16 @@ def check_gate(config: RunConfig) -> list[str]:
             config.gate_p_low < config.gate_p_high,
             f"gate_p_low: {config.gate_p_low} is not below gate_p_high {config.gate_p_high}",
         ),
+        *_problem_unless(
+            config.gate_min_pairs <= config.gate_max_questions,
+            f"gate_min_pairs: {config.gate_min_pairs} is above gate_max_questions {config.gate_max_questions}: "
+            "no gate could ever be held",
+        ),
+        *_problem_unless(
+            config.gate_n_probes < config.gate_max_questions,
+            f"gate_n_probes: {config.gate_n_probes} leaves no room for other questions in a ladder of "
+            f"gate_max_questions {config.gate_max_questions}",
+        ),
         *_one_of(config, "gate_ladder", "plan", "stratified"),
         *_one_of(config, "gate_source", "diagnosis", "diagnosis+validation"),
         *_one_of(config, "gate_exclude", "question", "video"),
@@ -387,7 +395,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_StrictLoader)
     except OSError as error:
         raise ConfigError(str(path), [f"can not be read: {error.strerror}"]) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(str(path), [f"is not YAML: {error}"]) from error
     if content is None:
         return {}
@@ -410,22 +418,49 @@ def _science_problem(name: str, origin: str) -> list[str]:
 
 
 def read_environment(variables: Mapping[str, str | None], origin: str, *, strict: bool) -> dict[str, str]:
-    """The engineering fields that `HARNESS_*` variables set. Raises `ConfigError`.
+    """The engineering fields that `HARNESS_*` variables set; an empty one sets nothing. Raises `ConfigError`.
 
     `strict` also refuses names that are no field (for a `.env` file, which is ours alone).
     """
-    named = {key[len(PREFIX) :].lower(): value for key, value in variables.items() if key.startswith(PREFIX)}
+    ours = {key: value for key, value in variables.items() if key.upper().startswith(PREFIX) and value}
+    named = {key[len(PREFIX) :].lower(): value for key, value in ours.items() if key.isupper()}
     problems = [problem for name in named for problem in _science_problem(name, origin)]
+    problems += [f"{key}: write it as {key.upper()}" for key in ours if not key.isupper()] if strict else []
     problems += _unknown_names(list(named), list(field_facts())) if strict else []
     if problems:
         raise ConfigError(origin, problems)
-    return {name: value for name, value in named.items() if name in field_facts() and value is not None}
+    return {name: value for name, value in named.items() if name in field_facts()}
+
+# %% ../nbs/00_config.ipynb #49061fc6
+def read_dotenv(path: Path) -> dict[str, str | None]:
+    """The variables of a `.env` file; none if there is no such file. Raises `ConfigError`."""
+    try:
+        with path.open(encoding="utf-8-sig") as stream:
+            bindings = list(parse_stream(stream))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), [f"can not be read as UTF-8 text: {error}"]) from error
+    if broken := [binding.original.line for binding in bindings if binding.error]:
+        raise ConfigError(str(path), [f"line {line}: is not of the form NAME=value" for line in broken])
+    return {binding.key: binding.value for binding in bindings if binding.key}
 
 # %% ../nbs/00_config.ipynb #cb6c0687
 def build_config(values: Mapping[str, Any]) -> RunConfig:
-    """A `RunConfig` from loose values. Raises `ConfigError` naming each value of a wrong type."""
+    """A `RunConfig` from loose values. Raises `ConfigError` naming each value of a wrong type.
+
+    `prices` may be JSON text, as a flag or a variable gives it.
+    """
+    values = dict(values)
+    numbers = [name for name in values if not isinstance(getattr(RunConfig, name, None), bool)]
+    if truths := [name for name in numbers if isinstance(values[name], bool)]:  # `true` is not the number 1
+        raise ConfigError("configuration", [f"{name}: {values[name]} is not a number" for name in truths])
     try:
+        if isinstance(values.get("prices"), str):
+            values["prices"] = json.loads(values["prices"])
         return RunConfig(**values)
+    except json.JSONDecodeError as error:
+        raise ConfigError("configuration", [f"prices: is not JSON: {error}"]) from error
     except ValidationError as error:
         problems = [
             f"{'.'.join(map(str, item['loc']))}: {item['msg'].lower()}, found {item['input']!r}"
@@ -455,7 +490,7 @@ def load_config(
         build_config(
             {
                 **(read_yaml(Path(path)) if path is not None else {}),
-                **read_environment(dotenv_values(env_file), str(env_file), strict=True),
+                **read_environment(read_dotenv(Path(env_file)), str(env_file), strict=True),
                 **read_environment(variables, "the environment", strict=False),
                 **given,
             }

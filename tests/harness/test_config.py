@@ -65,7 +65,10 @@ def test_gate_validation():
         gate_alpha=0.21, gate_p_low=0.9, cooldown=-1, gate_max_questions=9, infra_max_rate=1.0
     )
     named = {problem.partition(":")[0] for problem in found}
-    assert named == {"gate_alpha", "gate_p_low", "cooldown", "gate_max_questions", "infra_max_rate"}
+    assert named == {
+        "gate_alpha", "gate_p_low", "cooldown", "gate_max_questions", "infra_max_rate", "gate_min_pairs",
+    }  # fmt: skip
+    assert "no room" in problems_of(gate_n_probes=40)[0]
 
 
 def test_load_config_cli_overrides(write_yaml, tmp_path):
@@ -149,3 +152,32 @@ def test_the_first_layer_with_problems_is_told_whole(broken):
     assert {name for name in changes[first] if any(problem.startswith(name) for problem in found)} == set(
         changes[first]
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("HARNESS_CONCURRENCY: 4", "line 1: is not of the form NAME=value"),
+        ("harness_concurrency=4", "write it as HARNESS_CONCURRENCY"),
+        ("HARNESS_CONCURENCY=4", "did you mean concurrency?"),
+    ],
+)
+def test_a_line_of_dotenv_never_vanishes_silently(line, problem, write_yaml, tmp_path):
+    dotenv = tmp_path / "run.env"
+    dotenv.write_text(line + "\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config(write_yaml(""), environment={}, env_file=dotenv)
+    assert problem in str(caught.value)
+
+
+def test_an_empty_variable_sets_nothing(write_yaml, tmp_path):
+    dotenv = tmp_path / "run.env"
+    dotenv.write_text("HARNESS_CONCURRENCY=\n", encoding="utf-8")
+    assert load_config(write_yaml("concurrency: 4\n"), environment={}, env_file=dotenv).concurrency == 4
+
+
+def test_a_dotenv_that_is_not_utf8_is_told_in_words(write_yaml, tmp_path):
+    dotenv = tmp_path / "run.env"
+    dotenv.write_bytes("AGENT_LLM_MODEL=café\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match="can not be read as UTF-8"):
+        load_config(write_yaml(""), environment={}, env_file=dotenv)
