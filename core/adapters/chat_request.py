@@ -3,14 +3,20 @@
 import base64
 import hashlib
 import json
-import mimetypes
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from core.types import Message
 
-IMAGE_TYPES = ("image/jpeg", "image/png", "image/webp", "image/gif")
+# Not from `mimetypes`: what that knows differs from machine to machine.
+IMAGE_TYPES = {
+    ".gif": "image/gif",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".png": "image/png",
+    ".webp": "image/webp",
+}
 
 
 def chat_request(
@@ -74,7 +80,7 @@ def _encodable(text: str) -> str:
 
 
 def _data_url(path: Path) -> str:
-    kind, _ = mimetypes.guess_type(path.name)
-    if kind not in IMAGE_TYPES:
+    kind = IMAGE_TYPES.get(path.suffix.lower())
+    if kind is None:
         raise ValueError(f"{path}: an image must be a JPEG, PNG, WebP or GIF file, by its name")
     return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from core.protocols import LLMProvider, ToolDispatcher, VLMProvider
 from core.tree.condense import Prompts
-from core.tree.model import VideoTree, load_tree
+from core.tree.model import VideoTree, lies_inside, load_tree
 from core.tree.search import SearchIndex
 from core.tree.tools import TreeTools
 from core.types import GeneratedQuestion
@@ -85,7 +85,7 @@ def _tree_paths(folder: Path) -> Mapping[str, Path]:
         raise ValueError(f"{folder}: no such folder of trees")
     found: dict[str, Path] = {}
     for path in sorted([*folder.glob("*.json"), *folder.glob("*/tree.json")]):
-        if not path.resolve().is_relative_to(folder.resolve()):
+        if not lies_inside(path, folder):
             raise ValueError(f"{path}: leads out of {folder}")
         video_id = path.parent.name if path.name == "tree.json" and path.parent != folder else path.stem
         if video_id in found:

@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 SCENE, EVENT, MOMENT = 1, 2, 3
 PLACES = ("root", "first", "last")
 """What the tools understand beside node ids: the list of scenes, the first and the last moment."""
+FRAME_SUFFIXES = (".gif", ".jpeg", ".jpg", ".png", ".webp")
+"""The kinds of images that models which see take, by the ends of their names in lower case."""
 
 
 class TreeNode(BaseModel):
@@ -42,11 +44,15 @@ class TreeNode(BaseModel):
 
     @field_validator("frame")
     @classmethod
-    def _stays_inside(cls, value: str) -> str:
+    def _is_an_image_inside(cls, value: str) -> str:
         # A tree may have been written on any platform, so both ways of writing a path are looked at.
         for path in (PurePosixPath(value), PureWindowsPath(value)):
             if path.is_absolute() or path.anchor or ".." in path.parts:
                 raise ValueError(f"{value!r} leads out of the tree's folder")
+        if "\0" in value:
+            raise ValueError(f"{value!r} is no path: it holds a null character")
+        if value and PurePosixPath(value).suffix.lower() not in FRAME_SUFFIXES:
+            raise ValueError(f"{value!r} is no image; its name must end in {', '.join(FRAME_SUFFIXES)}")
         return value
 
 
@@ -116,6 +122,8 @@ def load_tree(path: Path) -> VideoTree:
     """Reads a tree file. Raises `ValueError` that names the file, the node and what is wrong with it."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_refuse_twins)
+    except OSError as error:
+        raise ValueError(f"{path}: the tree cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not a readable JSON tree: {error}") from None
     if not isinstance(raw, dict):
@@ -126,6 +134,14 @@ def load_tree(path: Path) -> VideoTree:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise ValueError(f"{path}: {f'{place}: ' if place else ''}{first['msg']}") from None
+
+
+def lies_inside(path: Path, folder: Path) -> bool:
+    """True when a path, all links followed, stays in the folder; not for links that go round in a circle."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):
+        return False
 
 
 def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -140,8 +156,9 @@ def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _structure_problems(nodes: Mapping[str, TreeNode]) -> Iterator[str]:
     parents: dict[str, str] = {}
     for node_id, node in nodes.items():
-        if not node_id.strip() or node_id in PLACES:
-            yield f"{node_id!r}: not usable as an id (blank, or one of {', '.join(PLACES)})"
+        if not node_id or node_id != node_id.strip() or node_id in PLACES:
+            # Blanks around it would be lost when a tool is called.
+            yield f"{node_id!r}: not usable as an id (empty, blanks around it, or one of {', '.join(PLACES)})"
         for child in node.children_ids:
             if child not in nodes:
                 yield f"{node_id!r}: its child {child!r} does not exist"

@@ -16,8 +16,9 @@ from core.tree.arguments import (
     describe_tool,
     read_arguments,
 )
+from core.tree.bounds import MOST_NODES, left_out, within_bounds
 from core.tree.condense import Prompts, condense_nodes, describe_images
-from core.tree.model import EVENT, MOMENT, PLACES, SCENE, VideoTree
+from core.tree.model import EVENT, MOMENT, PLACES, SCENE, VideoTree, lies_inside
 from core.tree.search import NodeSearch, SearchIndex
 from core.tree.words import words
 
@@ -97,7 +98,7 @@ class TreeTools:
         return {
             "word": word,
             "count": len(found),
-            "nodes": [self._node(id_) for id_ in found[:_LISTED_MOMENTS]],
+            "nodes": within_bounds([self._node(node_id) for node_id in found[:_LISTED_MOMENTS]]),
         }
 
     async def _observe_frame(self, args: ObserveFrame) -> dict[str, Any]:
@@ -111,13 +112,14 @@ class TreeTools:
 
     async def _tell(self, tool: str, question: str, node_ids: Sequence[str]) -> dict[str, Any]:
         """The nodes' own texts, or, where there is a model to condense them, what they say in short."""
-        nodes = [self._node(node_id) for node_id in node_ids]
+        nodes = within_bounds([self._node(node_id) for node_id in node_ids[:MOST_NODES]])
+        missing = left_out(len(nodes), len(node_ids))
         if self._llm is None or not nodes:
-            return {"nodes": nodes}
+            return {"nodes": nodes, **missing}
         extract = await condense_nodes(self._llm, self._prompts, tool, question, nodes)
         if not extract:
-            return {"nodes": nodes}
-        return {"nodes": [self._place(node_id) for node_id in node_ids], "extract": extract}
+            return {"nodes": nodes, **missing}
+        return {"nodes": [self._place(node["id"]) for node in nodes], "extract": extract, **missing}
 
     def _opened_by(self, place: str) -> list[str]:
         if place == "root":
@@ -136,6 +138,8 @@ class TreeTools:
         levels = [self._tree.nodes[self._known(node_id)].level for node_id in node_ids]
         if levels == [EVENT]:
             moments = self._tree.nodes[node_ids[0]].children_ids
+            if not moments:
+                raise ToolError(f"observe_frame: event {node_ids[0]!r} has no moments to look at")
             step = max(1, -(-len(moments) // _MOST_FRAMES))
             return list(moments[::step])
         if set(levels) != {MOMENT}:
@@ -148,12 +152,12 @@ class TreeTools:
         frame = self._tree.nodes[node_id].frame
         if not frame:
             raise ToolError(f"observe_frame: {node_id!r} has no image; view_node tells what is seen there")
-        image = (self._folder / frame).resolve()
-        if not image.is_relative_to(self._folder.resolve()):  # a link inside the folder may lead out of it
+        image = self._folder / frame
+        if not lies_inside(image, self._folder):  # a link inside the folder may lead out of it
             raise ToolError(f"observe_frame: the image of {node_id!r} lies outside the film's folder")
-        if not image.is_file():
-            raise ToolError(f"observe_frame: the image of {node_id!r} is missing")
-        return image
+        if not _can_be_read(image):
+            raise ToolError(f"observe_frame: the image of {node_id!r} is missing or cannot be read")
+        return image.resolve()
 
     def _place(self, node_id: str) -> dict[str, Any]:
         node = self._tree.nodes[node_id]
@@ -170,3 +174,13 @@ class TreeTools:
     def _node(self, node_id: str) -> dict[str, Any]:
         node = self._tree.nodes[node_id]
         return {**self._place(node_id), "card": node.card, "subtitle": node.subtitle}
+
+
+def _can_be_read(path: Path) -> bool:
+    try:
+        if not path.is_file():
+            return False
+        path.open("rb").close()
+    except OSError:  # no permission, a name too long for the file system
+        return False
+    return True

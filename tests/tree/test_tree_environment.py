@@ -62,6 +62,22 @@ def test_a_link_out_of_the_folder_is_refused(folder, tmp_path, raw_film):
         TreeEnvironment(folder)
 
 
+@pytest.mark.parametrize("target", ["nowhere.json", None])
+def test_a_folder_or_a_dead_link_in_a_trees_place_is_named_when_it_is_asked_for(folder, target):
+    place = folder / "third.json"
+    place.mkdir() if target is None else place.symlink_to(folder / target)
+    environment = TreeEnvironment(folder)
+    assert environment.film("tiny").tree.videoID == "tiny"
+    with pytest.raises(ValueError, match=r"third\.json: the tree cannot be read"):
+        environment.film("third")
+
+
+def test_links_in_a_circle_are_refused(folder):
+    (folder / "third.json").symlink_to(folder / "third.json")
+    with pytest.raises(ValueError, match=r"third\.json: leads out of"):
+        TreeEnvironment(folder)
+
+
 def test_two_trees_of_one_film_are_refused(folder, raw_film):
     (folder / "tiny").mkdir()
     (folder / "tiny" / "tree.json").write_text(json.dumps(raw_film), encoding="utf-8")

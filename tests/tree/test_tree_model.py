@@ -61,6 +61,10 @@ def test_film_order_follows_time_and_not_the_file(raw_film):
         ("m1", {"frame": "/etc/passwd"}, "nodes.m1.frame"),
         ("m1", {"frame": "..\\secret.jpg"}, "nodes.m1.frame"),
         ("m1", {"frame": "C:secret.jpg"}, "nodes.m1.frame"),
+        ("m1", {"frame": "notes.txt"}, "nodes.m1.frame"),
+        ("m1", {"frame": "tree.json"}, "nodes.m1.frame"),
+        ("m1", {"frame": "m1.bmp"}, "must end in .gif, .jpeg, .jpg, .png, .webp"),
+        ("m1", {"frame": "a\0b.jpg"}, "nodes.m1.frame"),
     ],
 )
 def test_a_broken_node_is_named(tmp_path, raw_film, node_id, change, named):
@@ -74,8 +78,8 @@ def test_a_cycle_is_refused(tmp_path, raw_film):
     assert "level 2, not 3" in refusal(tmp_path, raw_film)
 
 
-def test_ids_that_mean_places_are_refused(tmp_path, raw_film):
-    for reserved in ("root", "first", "last", " "):
+def test_ids_that_no_call_could_name_are_refused(tmp_path, raw_film):
+    for reserved in ("root", "first", "last", " ", "", " s2", "s2\n"):
         raw = json.loads(json.dumps(raw_film).replace('"s2"', json.dumps(reserved)))
         assert repr(reserved) in refusal(tmp_path, raw)
 
@@ -95,6 +99,12 @@ def test_what_is_no_tree_names_its_file(tmp_path, text):
 def test_bytes_that_are_no_text_name_their_file(tmp_path):
     (tmp_path / "tiny.json").write_bytes(b"\xff\xfe\x00\xd8")
     with pytest.raises(ValueError, match=r"tiny\.json"):
+        load_tree(tmp_path / "tiny.json")
+
+
+def test_what_cannot_be_read_names_its_file(tmp_path):
+    (tmp_path / "tiny.json").mkdir()
+    with pytest.raises(ValueError, match=r"tiny\.json: the tree cannot be read"):
         load_tree(tmp_path / "tiny.json")
 
 

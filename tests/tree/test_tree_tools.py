@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from core.adapters.chat_request import vision_request
 from core.protocols import ToolDispatcher, ToolError
-from core.tree.model import VideoTree
+from core.tree.bounds import LONGEST_TEXT, MOST_CHARACTERS, MOST_NODES
+from core.tree.model import FRAME_SUFFIXES, VideoTree
 from core.tree.tools import TreeTools
 from core.types import LLMResponse
 
@@ -210,6 +212,51 @@ def test_a_model_without_what_it_needs_is_refused_at_once(film, missing):
         TreeTools(film, **missing)
 
 
+def long_film(scenes, card="A kite."):
+    nodes = {
+        f"s{n}": {"level": 1, "time_range": [n, n + 1], "card": card, "subtitle": card} for n in range(scenes)
+    }
+    return VideoTree(videoID="v", duration_seconds=scenes, nodes=nodes)
+
+
+async def test_a_film_of_many_scenes_is_told_in_part_and_says_so():
+    output = await TreeTools(long_film(50_000))("view_node", {"node_id": "root", "question": "q"})
+    told = json.loads(output)
+    assert ids(told) == [f"s{number}" for number in range(MOST_NODES)]
+    assert told["left_out"].startswith(f"{50_000 - MOST_NODES} more nodes")
+    assert told["nodes"][-1]["next"] == f"s{MOST_NODES}"
+    assert len(output) < 2 * MOST_CHARACTERS
+
+
+@pytest.mark.parametrize("scenes", [1, 30])
+@pytest.mark.parametrize("call", ["view_node", "search_similar", "count_moments"])
+async def test_no_call_tells_more_text_than_the_bound(scenes, call, film):
+    tree = long_film(scenes, card="kite " * 200_000)
+    args = {"view_node": {"node_id": "root"}, "search_similar": {"query": "kite", "k": 20}}
+    if call == "count_moments":
+        nodes = {node_id: node.model_dump() for node_id, node in film.nodes.items()}
+        nodes["m1"]["card"] = nodes["m1"]["subtitle"] = "kite " * 200_000
+        tree = VideoTree(videoID="tiny", duration_seconds=60, nodes=nodes)
+        told = await answer(TreeTools(tree), call, word="kite")
+    else:
+        told = await answer(TreeTools(tree), call, question="q", **args[call])
+    texts = [node[field] for node in told["nodes"] for field in ("card", "subtitle")]
+    assert sum(map(len, texts)) < MOST_CHARACTERS + 100 * len(texts)
+    assert texts[0].endswith(f" [{1_000_000 - LONGEST_TEXT} more characters left out]")
+
+
+async def test_a_model_that_condenses_is_asked_within_the_bound():
+    model = ScriptedModel("a draft", "Kites.")
+    tools = TreeTools(long_film(1_000), llm=model, prompts=NamedPrompts())
+    told = await answer(tools, "view_node", node_id="root", question="q")
+    assert len(json.loads(model.asked[0][1].content)["nodes"]) == len(told["nodes"]) == MOST_NODES
+    assert "left_out" in told
+
+
+async def test_what_is_told_in_full_says_nothing_of_leaving_out(tools):
+    assert (await answer(tools, "view_node", node_id="root", question="q")).keys() == {"nodes"}
+
+
 @pytest.fixture
 def filmed(raw_film, tmp_path):
     """Tools that see: every moment but the last has an image, that of m4 is a link out of the folder."""
@@ -267,3 +314,35 @@ async def test_a_missing_image_is_told_without_the_machines_paths(filmed):
     with pytest.raises(ToolError, match="'m1' is missing") as caught:
         await tools("observe_frame", {"node_ids": ["m1"], "question": "q"})
     assert str(folder) not in str(caught.value)
+
+
+@pytest.mark.parametrize("frame", ["x" * 300 + ".jpg", "round.jpg", "folder.jpg"])
+async def test_an_image_that_no_path_leads_to_is_told_without_the_machines_paths(raw_film, tmp_path, frame):
+    (tmp_path / "round.jpg").symlink_to(tmp_path / "round.jpg")
+    (tmp_path / "folder.jpg").mkdir()
+    raw_film["nodes"]["m1"]["frame"] = frame
+    model = ScriptedModel()
+    tree = VideoTree.model_validate(raw_film)
+    tools = TreeTools(tree, vlm=model, prompts=NamedPrompts(), folder=tmp_path)
+    with pytest.raises(ToolError, match="the image of 'm1'") as caught:
+        await tools("observe_frame", {"node_ids": ["m1"], "question": "q"})
+    assert str(tmp_path) not in str(caught.value)
+
+
+async def test_an_event_without_moments_is_not_looked_at(raw_film, tmp_path):
+    raw_film["nodes"]["e3"]["children_ids"] = []
+    del raw_film["nodes"]["m4"], raw_film["nodes"]["m5"]
+    tree = VideoTree.model_validate(raw_film)
+    tools = TreeTools(tree, vlm=ScriptedModel(), prompts=NamedPrompts(), folder=tmp_path)
+    with pytest.raises(ToolError, match="event 'e3' has no moments"):
+        await tools("observe_frame", {"node_ids": ["e3"], "question": "q"})
+
+
+@pytest.mark.parametrize("suffix", [*FRAME_SUFFIXES, ".JPG"])
+def test_every_image_that_a_tree_may_name_can_be_sent(tmp_path, suffix, monkeypatch):
+    monkeypatch.setattr(
+        "mimetypes.guess_type", lambda *_, **__: (None, None)
+    )  # a machine that knows no types
+    (tmp_path / f"m1{suffix}").write_bytes(b"image")
+    request = vision_request("m", [tmp_path / f"m1{suffix}"], "What is there?")
+    assert request["messages"][0]["content"][1]["image_url"]["url"].startswith("data:image/")
