@@ -134,7 +134,7 @@ async def test_skills_that_are_not_to_evolve_are_left_alone(tmp_path):
 async def test_gate_accept_confirmed(tmp_path):
     lab = await step_lab(tmp_path, {"order.md": [mends("order")]})
     with lab.log:
-        state, after = await one_step(lab, "order")
+        _, after = await one_step(lab, "order")
         told = lab.events("accepted")["order.md"]
         assert told["decision"] == "ACCEPT_CONFIRMED"
         assert (told["source_version"], told["result_version"]) == ("v1", "v2")
@@ -150,7 +150,7 @@ async def test_gate_accept_confirmed(tmp_path):
 async def test_gate_accept_provisional_open_probation(tmp_path):
     lab = await step_lab(tmp_path, {"order.md": [mends("order", 3)]})
     with lab.log:
-        state, after = await one_step(lab, "order")
+        _, after = await one_step(lab, "order")
         assert lab.events("accepted")["order.md"]["decision"] == "ACCEPT_PROVISIONAL"
         probation = after.probations["order.md"]
         assert (probation.base_version, probation.accepted_versions) == ("v1", ("v2",))
@@ -218,7 +218,7 @@ async def test_a_later_accept_joins_the_probation_and_keeps_the_first_snapshot(t
 async def test_gate_default_strategy_no_probation(tmp_path):
     lab = await step_lab(tmp_path, {"default-strategy.md": [mends("other", 3)]})
     with lab.log:
-        state, after = await one_step(lab, "other")
+        _, after = await one_step(lab, "other")
         told = lab.events("accepted")["default-strategy.md"]
         assert told["tau"] == 0.75
         assert after.current_skills_version == "v2"
@@ -329,7 +329,7 @@ async def test_rollback_probation_file_level(tmp_path):
 async def test_a_rollback_leaves_what_later_steps_observed(tmp_path):
     lab = await step_lab(tmp_path, {"order.md": [mends("order")]})
     with lab.log:
-        state, after = await one_step(lab, "order")
+        _, after = await one_step(lab, "order")
         seen, other = [name for name in WRONG["order"][2:] if after.correctness[name]][:2]
         later = dataclasses.replace(
             after, probations=observed_since(after.probations, {seen: True}), correctness=after.correctness
