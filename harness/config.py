@@ -337,8 +337,8 @@ def check_gate(config: RunConfig) -> list[str]:
         ),
         *_problem_unless(
             config.gate_min_pairs <= config.gate_max_questions,
-            f"gate_min_pairs: {config.gate_min_pairs} is above gate_max_questions {config.gate_max_questions}: "
-            "no gate could ever be held",
+            f"gate_min_pairs: {config.gate_min_pairs} is above gate_max_questions "
+            f"{config.gate_max_questions}: no gate could ever be held",
         ),
         *_problem_unless(
             config.gate_n_probes < config.gate_max_questions,
