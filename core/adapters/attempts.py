@@ -6,14 +6,16 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from openai import APIStatusError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError
 
 RETRIED_STATUSES = frozenset({408, 409, 429})
 LONGEST_RETRY_AFTER_S = 120.0
 LONGEST_WORDS = 500
+MOST_TOKENS = 10**12
+"""What one call may be said to have used: sums over millions of calls still fit a 64-bit column."""
 
 HINTS = {
     401: "check the API key",
@@ -49,33 +51,58 @@ class Failure:
     completion_tokens: int | None = None
 
 
+def _text_or_blank(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _text_of_parts(content: Any) -> Any:
+    """Some gateways send a message as a list of parts, of which the texts count."""
+    if not isinstance(content, list):
+        return content
+    return "".join(_text_or_blank(part.get("text")) for part in content if isinstance(part, dict))
+
+
+def _count_or_none(value: Any) -> int | None:
+    """A number of tokens that can be one; whatever else an endpoint says counts as not counted."""
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    return int(value) if whole and 0 <= value <= MOST_TOKENS else None
+
+
+Text = Annotated[str, BeforeValidator(_text_or_blank)]
+Count = Annotated[int | None, BeforeValidator(_count_or_none)]
+
+
 class _Message(BaseModel):
-    content: str | None = None
-    reasoning_content: Any = None  # vLLM, llama.cpp, DeepSeek
-    reasoning: Any = None  # some gateways
+    content: Annotated[str | None, BeforeValidator(_text_of_parts)] = None
+    refusal: Text = ""
+    reasoning_content: Text = ""  # vLLM, llama.cpp, DeepSeek
+    reasoning: Text = ""  # some gateways
 
 
 class _Choice(BaseModel):
     message: _Message
-    finish_reason: str | None = None
+    finish_reason: Text = ""
 
 
 class _Usage(BaseModel):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count = None
+    completion_tokens: Count = None
 
 
 class _Reply(BaseModel):
-    model: str = ""
+    model: Text = ""
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Annotated[_Usage, BeforeValidator(lambda value: value if isinstance(value, dict) else {})] = (
+        _Usage()
+    )
 
 
 def read_reply(text: str) -> Completion | Failure:
     """The body of a chat completion, of which only the first choice is read.
 
-    Truncated JSON, no choices, and an empty message are failures. An empty message that was cut off at its
-    length limit is the model's own doing, which trying again would not mend, and is handed over as it is.
+    Truncated JSON, no choices, and an empty message are failures; what else is odd about a reply costs no
+    more than itself. An empty message that was cut off at its length limit or by a filter is what trying
+    again would not mend, and is handed over as it is; a refusal is what the model says.
     """
     try:
         reply = _Reply.model_validate_json(text)
@@ -83,16 +110,17 @@ def read_reply(text: str) -> Completion | Failure:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"])) or "reply"
         return Failure(f"the reply cannot be read: {place}: {first['msg']}: {text}", transient=True)
-    usage = reply.usage or _Usage()
-    counts = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens}
+    counts = {
+        "prompt_tokens": reply.usage.prompt_tokens,
+        "completion_tokens": reply.usage.completion_tokens,
+    }
     if not reply.choices:
         return Failure(f"the reply has no choices: {text}", transient=True, **counts)
-    choice = reply.choices[0]
-    content, finish_reason = choice.message.content or "", choice.finish_reason or ""
-    if not content.strip() and finish_reason != "length":
+    message, finish_reason = reply.choices[0].message, reply.choices[0].finish_reason
+    content = message.content or message.refusal
+    if not content.strip() and finish_reason not in ("length", "content_filter"):
         return Failure(f"the reply is empty (finish reason {finish_reason!r})", transient=True, **counts)
-    thoughts = (choice.message.reasoning_content, choice.message.reasoning)
-    reasoning = next((thought for thought in thoughts if isinstance(thought, str)), "")
+    reasoning = message.reasoning_content or message.reasoning
     return Completion(content, reasoning, reply.model, finish_reason, **counts)
 
 
@@ -117,6 +145,11 @@ def failure_of_connection(error: Exception) -> Failure:
     while error.__cause__ is not None:
         error = error.__cause__
     return Failure(f"connection failed: {type(error).__name__}: {error}", transient=True)
+
+
+def failure_of_reading(error: Exception) -> Failure:
+    """A reply whose bytes cannot be read, such as an error in a character set that there is not."""
+    return Failure(f"the reply cannot be read: {type(error).__name__}: {error}", transient=True)
 
 
 def retry_after(headers: Mapping[str, str], *, now: float) -> float:

@@ -1,10 +1,12 @@
 """A chat endpoint that speaks OpenAI's protocol: settings, connection, retries, deadline, rate limits."""
 
 import asyncio
+import json
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 from loguru import logger
@@ -23,6 +25,7 @@ from core.adapters.attempts import (
     Completion,
     Failure,
     failure_of_connection,
+    failure_of_reading,
     failure_of_status,
     read_reply,
 )
@@ -32,6 +35,7 @@ from core.adapters.rate_limits import RateLimits
 # The SDK's typed method checks and copies every message and builds a model of the reply, in twice the time.
 PATH = "/chat/completions"
 SHORTEST_SECRET = 8
+LONGEST_HOST = 253
 REDACTED = "[API key]"
 
 _back_off = wait_random_exponential(multiplier=1, max=30)
@@ -77,6 +81,10 @@ class Endpoint:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._key = _checked_key(api_key)
+        _check_number("timeout_s", timeout_s, above_zero=True)
+        _check_number("max_retries", max_retries)
+        _check_number("requests_per_minute", requests_per_minute)
+        _check_number("tokens_per_minute", tokens_per_minute)
         self.model = model
         self.host = _checked_host(base_url)
         self._base_url = base_url
@@ -118,16 +126,20 @@ class Endpoint:
 
     async def _post(self, client: AsyncOpenAI, request: Mapping[str, Any]) -> Completion | Failure:
         # Failures are values from here on: an exception would carry the SDK's frames, and the key in them,
-        # into whatever prints a traceback.
+        # into whatever prints a traceback. So everything is caught, also what odd replies make readers raise.
         try:
             async with asyncio.timeout(self._timeout_s):
-                return read_reply(await client.post(PATH, cast_to=str, body=request))
+                # JSON is UTF-8 whatever character set the header names.
+                body = await client.post(PATH, cast_to=bytes, body=request)
+                return read_reply(body.decode("utf-8-sig", "replace"))
         except TimeoutError:
             return Failure(f"no reply within {self._timeout_s:g} s", transient=True)
         except APIStatusError as error:
             return failure_of_status(error)
         except (OpenAIError, aiohttp.ClientError) as error:
             return failure_of_connection(error)
+        except Exception as error:
+            return failure_of_reading(error)
 
     async def _connect(self) -> "_Connection":
         loop, stale = asyncio.get_running_loop(), self._connection
@@ -147,12 +159,15 @@ class Endpoint:
             content=self._without_key(outcome.content),
             reasoning=self._without_key(outcome.reasoning),
             model=self._without_key(outcome.model),
+            finish_reason=self._without_key(outcome.finish_reason),
         )
 
     def _without_key(self, text: str) -> str:
         if len(self._key) < SHORTEST_SECRET:
             return text
-        return text.replace(self._key.get_secret_value(), REDACTED)
+        for form in _written_forms(self._key.get_secret_value()):
+            text = text.replace(form, REDACTED)
+        return text
 
     def _log_retry(self, state: RetryCallState) -> None:
         failure = state.outcome.result()
@@ -199,13 +214,41 @@ def _checked_key(api_key: SecretStr) -> SecretStr:
     return SecretStr(text)
 
 
+def _check_number(name: str, value: float, *, above_zero: bool = False) -> None:
+    if not 0 <= value < math.inf or (above_zero and value == 0):
+        raise ValueError(f"{name}: {value} is not a number {'above' if above_zero else 'from'} 0")
+
+
 def _checked_host(base_url: str) -> str:
-    address = urlsplit(base_url)
-    if address.scheme not in ("http", "https") or not address.hostname:
-        raise ValueError("the base URL must begin with http:// or https:// and name a host")
+    """The host, with its port. Raises `ValueError` without repeating the URL: it may hold a secret."""
+    if any(char.isspace() or not char.isprintable() for char in base_url):
+        raise ValueError("the base URL holds a blank, a line break or another character that no URL has")
+    try:
+        address = urlsplit(base_url)
+        usable = address.scheme in ("http", "https") and address.port != 0 and _is_host(address.hostname)
+    except ValueError:  # brackets that do not match, a port that is no number up to 65535
+        usable = False
+    if not usable:
+        raise ValueError(
+            "the base URL must begin with http:// or https:// and name a host; a port is from 1 to 65535"
+        )
     if address.username or address.password:
         raise ValueError("the base URL must not hold a user or password: they would end up in logs")
     return address.netloc
+
+
+def _is_host(name: str | None) -> bool:
+    """True for what can be a host's name (RFC 1035: labels of 1 to 63 bytes, 253 in all) or address."""
+    try:
+        return 0 < len((name or "").encode("idna")) <= LONGEST_HOST
+    except UnicodeError:
+        return False
+
+
+def _written_forms(key: str) -> tuple[str, ...]:
+    """The key as it may stand in text, in JSON (with `/` escaped or not) and in a URL."""
+    in_json = json.dumps(key)[1:-1]
+    return key, in_json, in_json.replace("/", "\\/"), quote(key, safe="")
 
 
 def _shortened(words: str) -> str:

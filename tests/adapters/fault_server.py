@@ -100,6 +100,9 @@ FAULTS: dict[str, Callable] = {
     "429 for hours": _answering(lambda: error(429, "quota used up", {"Retry-After": "7200"})),
     "500": _answering(lambda: error(500, "internal error")),
     "503": _answering(lambda: error(503, "overloaded")),
+    "500 in no charset": _answering(
+        lambda: web.Response(body=b"broken", status=500, headers={"Content-Type": "text/plain; charset=zlib"})
+    ),
     "reset": _reset,
     "time-out": _hang,
     "drip": _drip,

@@ -8,7 +8,7 @@ from fault_server import completion
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.adapters.attempts import Completion, Failure, read_reply, retry_after
+from core.adapters.attempts import MOST_TOKENS, Completion, Failure, read_reply, retry_after
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -60,6 +60,52 @@ def test_a_message_that_reached_its_limit_while_thinking_is_no_fault():
 def test_an_endpoint_that_does_not_count_gives_none_and_not_zero():
     reply = read_reply(json.dumps(completion("B", usage=None)))
     assert (reply.prompt_tokens, reply.completion_tokens) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "odd", [-5, int("9" * 40), 3.5, "n/a", True, [], {"a": 1}, float("nan"), float("inf"), MOST_TOKENS + 1]
+)
+def test_a_count_that_cannot_be_one_is_missing_and_costs_no_reply(odd):
+    usage = {"prompt_tokens": odd, "completion_tokens": 0}
+    reply = read_reply(json.dumps(completion("B", usage=usage)))
+    assert (reply.content, reply.prompt_tokens, reply.completion_tokens) == ("B", None, 0)
+
+
+def test_a_count_written_as_a_whole_fraction_is_a_count():
+    assert read_reply(json.dumps(completion("B", usage={"prompt_tokens": 12.0}))).prompt_tokens == 12
+
+
+@pytest.mark.parametrize("changes", [{"model": None}, {"model": 3}, {"usage": "n/a"}, {"usage": [1]}])
+def test_what_is_odd_beside_the_message_costs_no_reply(changes):
+    assert read_reply(json.dumps(completion("B", **changes))).content == "B"
+
+
+@pytest.mark.parametrize("reason", [None, 1, {"type": "stop"}])
+def test_a_finish_reason_that_is_no_text_costs_no_reply(reason):
+    choice = {"message": {"content": "B"}, "finish_reason": reason}
+    assert read_reply(json.dumps(completion("", choices=[choice]))).finish_reason == ""
+
+
+def test_a_message_in_parts_is_the_texts_of_its_parts():
+    parts = [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "text", "text": "B, "},
+        {"type": "text", "text": "so."},
+    ]
+    assert read_reply(json.dumps(completion(parts))).content == "B, so."
+    assert read_reply(json.dumps(completion([]))).transient
+
+
+def test_a_refusal_is_what_the_model_says_and_not_asked_for_again():
+    choice = {"message": {"content": None, "refusal": "I cannot say."}, "finish_reason": "stop"}
+    assert read_reply(json.dumps(completion("", choices=[choice]))).content == "I cannot say."
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_reply_that_a_filter_emptied_is_not_asked_for_again(content):
+    choice = {"message": {"content": content}, "finish_reason": "content_filter"}
+    reply = read_reply(json.dumps(completion("", choices=[choice])))
+    assert (reply.content, reply.finish_reason) == ("", "content_filter")
 
 
 NOW = 1_700_000_000.0

@@ -202,12 +202,53 @@ def test_a_missing_variable_is_named(name, value):
 
 
 @pytest.mark.parametrize(
-    "base_url", ["127.0.0.1:8000/v1", "ftp://host/v1", "https:///v1", "https://me:word@host/v1"]
+    "base_url",
+    [
+        "127.0.0.1:8000/v1",
+        "ftp://host/v1",
+        "https:///v1",
+        "https://me:word@host/v1",
+        "http://127.0.0.1:abc/v1",
+        "http://127.0.0.1:99999/v1",
+        "http://127.0.0.1:0/v1",
+        "http://127.0.0.1:1\n/v1",
+        "http://a host/v1",
+        "http://[::1/v1",
+        "http://.../v1",
+        f"http://{'a' * 64}/v1",
+        f"http://{'a.' * 150}a/v1",
+    ],
 )
 def test_a_base_url_that_cannot_work_is_refused_without_repeating_it(base_url):
     with pytest.raises(ValueError, match=r"AGENT_LLM.*base URL") as caught:
         OpenAIProvider.from_environment("AGENT_LLM", environment=environment("AGENT_LLM", base_url))
     assert base_url not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    ["http://localhost:8000/v1", "http://[::1]:80", "https://model_server/v1", "http://höst.invalid/v1"],
+)
+def test_a_base_url_that_can_work_is_taken(base_url):
+    assert Endpoint(MODEL, base_url, SecretStr(KEY)).host in base_url
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"timeout_s": 0},
+        {"timeout_s": -1},
+        {"timeout_s": float("nan")},
+        {"timeout_s": float("inf")},
+        {"max_retries": -1},
+        {"requests_per_minute": -1},
+        {"tokens_per_minute": -5},
+    ],
+)
+def test_a_setting_that_cannot_work_is_named(setting):
+    (name,) = setting
+    with pytest.raises(ValueError, match=f"AGENT_LLM.*{name}"):
+        OpenAIProvider.from_environment("AGENT_LLM", environment=environment("AGENT_LLM"), **setting)
 
 
 @pytest.mark.parametrize("key", ["sk-ключ-0123456789", "sk-first\nsecond-0123"])

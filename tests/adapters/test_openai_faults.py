@@ -1,12 +1,15 @@
 """What happens for each fault, counted in the server's log; and that no key comes out anywhere."""
 
 import asyncio
+import json
 import logging
 import traceback
 from functools import partial
+from urllib.parse import quote
 
 import pytest
-from fault_server import FAULTS, KEY, MODEL, FaultServer
+from aiohttp import web
+from fault_server import FAULTS, KEY, MODEL, WHOLE, FaultServer, completion
 from loguru import logger
 from pydantic import SecretStr
 
@@ -28,6 +31,7 @@ TABLE = {
     "429 for hours": (False, "HTTP 429: quota used up (it asks to wait 7200 s)"),
     "500": (True, "HTTP 500: internal error"),
     "503": (True, "HTTP 503: overloaded"),
+    "500 in no charset": (True, "the reply cannot be read"),
     "reset": (True, "connection failed"),
     "time-out": (True, "no reply within 0.2 s"),
     "drip": (True, "no reply within 0.2 s"),
@@ -136,6 +140,38 @@ async def test_retry_after_is_waited_for_and_back_off_grows_from_call_to_call(en
     assert all(0 <= seconds <= most for seconds, most in zip(others, (2, 4, 8, 16), strict=True))
 
 
+def answers(monkeypatch, body, **headers):
+    """A call that the script names `odd` is answered with these bytes."""
+
+    async def answer(request):
+        return web.Response(body=body, headers={"Content-Type": "application/json", **headers})
+
+    monkeypatch.setitem(FAULTS, "odd", answer)
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "hex", "rot13", "zlib", "idna", "nonsense", "latin-1"])
+async def test_a_reply_is_read_as_utf_8_whatever_its_header_says(charset, endpoints, monkeypatch):
+    body = json.dumps(completion("Schön 🎬"), ensure_ascii=False).encode()
+    answers(monkeypatch, body, **{"Content-Type": f"application/json; charset={charset}"})
+    async with FaultServer(["odd"]) as server:
+        provider = endpoints.provider(server)
+        assert (await provider.chat(HELLO)).content == "Schön 🎬"
+        await provider.aclose()
+    assert server.answered == ["odd"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"\xef\xbb\xbf" + WHOLE.encode(), WHOLE.encode().replace(b"middle", b"\xff\xfe")]
+)
+async def test_a_byte_order_mark_or_a_broken_letter_does_not_cost_a_reply(body, endpoints, monkeypatch):
+    answers(monkeypatch, body)
+    async with FaultServer(["odd"]) as server:
+        provider = endpoints.provider(server)
+        assert (await provider.chat(HELLO)).content.startswith("a reply that is cut in the ")
+        await provider.aclose()
+    assert server.answered == ["odd"]
+
+
 @pytest.mark.parametrize("concurrency", [1, 7, 64])
 async def test_with_faults_in_three_of_ten_calls_every_reply_is_the_same_for_half_as_many_calls_more(
     concurrency, endpoints
@@ -214,6 +250,26 @@ async def test_a_key_that_a_reply_repeats_is_cut_out(endpoints, everything):
         await provider.aclose()
     assert response.content == "Your key is [API key]."
     assert KEY not in repr(rows.rows) + everything.text()
+
+
+ODD_KEY = 'sk-"SECRET\\/abc+='
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        ODD_KEY,
+        json.dumps(ODD_KEY)[1:-1],
+        json.dumps(ODD_KEY)[1:-1].replace("/", "\\/"),
+        quote(ODD_KEY, safe=""),
+    ],
+)
+async def test_a_key_is_cut_out_however_it_is_written(written, endpoints, monkeypatch):
+    answers(monkeypatch, json.dumps(completion(f"key {written}.")).encode())
+    async with FaultServer(["odd"], key=ODD_KEY) as server:
+        provider = endpoints.provider(server, key=ODD_KEY)
+        assert (await provider.chat(HELLO)).content == "key [API key]."
+        await provider.aclose()
 
 
 async def test_no_key_in_the_bytes_of_database_and_journal(endpoints, tmp_path):
