@@ -74,7 +74,15 @@ class Journal:
         """The reply kept under a key."""
         with self._errors_in_words("read"):
             row = self._reader.execute(_FIND, dataclasses.astuple(key)).fetchone()
-        return None if row is None else LLMResponse(**json.loads(row[0]))
+        if row is None:
+            return None
+        try:
+            return LLMResponse(**json.loads(row[0]))
+        except (TypeError, ValueError) as error:
+            raise JournalError(
+                f"{self.path}: the reply kept for {key.scope!r} is damaged ({error}); restore the file, or"
+                " delete it to ask everything anew"
+            ) from None
 
     async def keep(self, key: EntryKey, response: LLMResponse) -> None:
         """Takes a reply; returns when it is durable."""

@@ -1,6 +1,7 @@
 """The journal: what was answered once is not asked again, and nothing else is replayed."""
 
 import asyncio
+import contextlib
 import sqlite3
 
 import pytest
@@ -191,6 +192,17 @@ async def test_no_reply_counts_as_kept_when_the_file_cannot_be_written(path):
         assert [type(outcome) for outcome in taken] == [JournalError] * 3
         assert [journal.find(key) for key in keys] == [None] * 3
         blocker.close()
+
+
+@pytest.mark.parametrize("reply", ["{bad", "[1]", '{"words": "of another version"}', "null"])
+async def test_a_reply_that_is_damaged_is_named_with_its_file(path, reply):
+    key = EntryKey("run/q1/agent", 0, "hash")
+    with Journal(path) as journal:
+        await journal.keep(key, LLMResponse("whole"))
+        with contextlib.closing(sqlite3.connect(path)) as other, other:
+            other.execute("UPDATE replies SET reply = ?", (reply,))
+        with pytest.raises(JournalError, match=r"journal\.db: the reply kept for 'run/q1/agent' is damaged"):
+            journal.find(key)
 
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to be looked at" * 100, None])
