@@ -96,34 +96,47 @@ DRAWN_RULES: list[Arm] = [
 ]
 
 
-def _drawn(name: str, **changes: float | bool) -> Arm:
-    """`DRAWN` with one thing changed: an option of the arm, or else a parameter of the gate."""
+def _around(base: Arm, prefix: str, name: str, **changes: float | bool) -> Arm:
+    """`base` with one thing changed: an option of the arm, or else a parameter of the gate."""
     options = {field.name for field in dataclasses.fields(Arm)} & changes.keys()
     params = {key: value for key, value in changes.items() if key not in options}
     return dataclasses.replace(
-        DRAWN,
-        name=f"drawn: {name}",
-        params=dataclasses.replace(DRAWN.params, **params),
+        base,
+        name=f"{prefix}: {name}",
+        params=dataclasses.replace(base.params, **params),
         **{key: changes[key] for key in options},
     )
 
 
 DRAWN_VARIANTS: list[Arm] = [
-    _drawn("tau 0.5", tau=0.5),
-    _drawn("tau 0.75", tau=0.75),
-    _drawn("settle_tau 0.6", settle_tau=0.6),
-    _drawn("gate evidence pooled in", pooled=True),
-    _drawn("frozen while on probation", joining=False),
-    _drawn("confirmed not on probation", confirmed_on_probation=False),
-    _drawn("block 5", block=5),
-    _drawn("block 20", block=20),
-    _drawn("max_questions 30", max_questions=30),
-    _drawn("max_questions 60", max_questions=60),
+    _around(DRAWN, "drawn", "tau 0.5", tau=0.5),
+    _around(DRAWN, "drawn", "tau 0.75", tau=0.75),
+    _around(DRAWN, "drawn", "settle_tau 0.6", settle_tau=0.6),
+    _around(DRAWN, "drawn", "gate evidence pooled in", pooled=True),
+    _around(DRAWN, "drawn", "frozen while on probation", joining=False),
+    _around(DRAWN, "drawn", "confirmed not on probation", confirmed_on_probation=False),
+    _around(DRAWN, "drawn", "block 5", block=5),
+    _around(DRAWN, "drawn", "block 20", block=20),
+    _around(DRAWN, "drawn", "max_questions 30", max_questions=30),
+    _around(DRAWN, "drawn", "max_questions 60", max_questions=60),
 ]
+
+FRESH = next(arm for arm in RULES if arm.name == "gate on fresh, probation")
+
+FRESH_VARIANTS: list[Arm] = [
+    _around(FRESH, "fresh", "tau 0.5", tau=0.5),
+    _around(FRESH, "fresh", "tau 0.75", tau=0.75),
+    _around(FRESH, "fresh", "settle_tau 0.6", settle_tau=0.6),
+    _around(FRESH, "fresh", "gate evidence pooled in", pooled=True),
+    _around(FRESH, "fresh", "frozen while on probation", joining=False),
+]
+"""Added when the reporting half had borne out fresh questions and not what was built on `DRAWN`."""
 
 SLOW: list[Arm] = [
     Arm(f"slow_tau {bar:g}", params=GateParams(slow_tau=bar), slow_edits=True) for bar in (0.5, 0.6, 0.75)
 ]
 """With an edit of the system prompt at the end of every epoch."""
 
-ARMS: dict[str, Arm] = {arm.name: arm for arm in [*RULES, *VARIANTS, *DRAWN_RULES, *DRAWN_VARIANTS, *SLOW]}
+ARMS: dict[str, Arm] = {
+    arm.name: arm for arm in [*RULES, *VARIANTS, *DRAWN_RULES, *DRAWN_VARIANTS, *FRESH_VARIANTS, *SLOW]
+}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from benchmarks.gate_study.arms import ARMS, DEFAULT, DRAWN
+from benchmarks.gate_study.arms import ARMS, DEFAULT, DRAWN, FRESH
 from benchmarks.gate_study.families import FAMILIES, SEEDS
 from benchmarks.gate_study.study import Row, read_rows
 
@@ -22,7 +22,7 @@ MEASURED_OF_SLOW = ("slow_null_kept", "slow_harmful_kept", "slow_helpful_kept")
 """Edits of the system prompt, where an arm has any."""
 SHARES = {f"null_{stage}_share": (f"null_{stage}", "null_proposed") for stage in ("accepted", "kept")}
 
-REFERENCES = (DEFAULT.name, DRAWN.name)
+REFERENCES = (DEFAULT.name, DRAWN.name, FRESH.name)
 """Arms with which all others are compared in the same worlds."""
 SLOW_REFERENCE = "slow_tau 0.6"
 """The one with which those are compared that edit the system prompt."""
