@@ -6,6 +6,7 @@ from core.agent.skills import SkillSet, parse_lines
 from core.agent.tactics import TACTICS
 from core.protocols import ToolDispatcher
 from core.tree.condense import Prompts
+from core.tree.model import lies_inside
 from core.types import GeneratedQuestion, lettered_options
 
 DEFAULT_PROMPTS_DIR = Path(__file__).parent / "prompts"
@@ -28,15 +29,18 @@ class PromptDirectory:
         return sorted(path.stem for path in self._folder.glob("*.md"))
 
     def read(self, name: str) -> str:
-        """The text of a prompt. Raises `ValueError` naming the folder and what there is."""
+        """The text of a prompt. Raises `ValueError` naming the folder and what there is, or the file."""
         if name not in self.list():
             raise ValueError(
                 f"{self._folder}: no prompt {name}.md; there are {', '.join(self.list()) or 'none'}"
             )
         path = self._folder / f"{name}.md"
-        if not path.resolve().is_relative_to(self._folder.resolve()):
+        if not lies_inside(path, self._folder):
             raise ValueError(f"{path}: leads out of {self._folder}")
-        return path.read_text(encoding="utf-8-sig")
+        try:
+            return path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: cannot be read as UTF-8 text: {error}") from None
 
 
 def system_prompt(prompts: Prompts, tools: ToolDispatcher, skills: SkillSet, task_type: str) -> str:

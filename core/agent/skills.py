@@ -20,6 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from core.agent.tactics import TACTICS
+from core.tree.model import lies_inside
 
 SkillMode = Literal["auto", "manual", "none"]
 DEFAULT_SKILL = "default-strategy"
@@ -108,10 +109,12 @@ def discover_skills(skills_dir: Path, *, skill_mode: SkillMode = "auto") -> Skil
         raise SkillError(f"{skills_dir}: no such folder of skills")
     texts: dict[str, str] = {}
     for path in sorted(skills_dir.glob("*.md")):
-        if not path.resolve().is_relative_to(skills_dir.resolve()):
+        if not lies_inside(path, skills_dir):
             raise SkillError(f"{path}: leads out of {skills_dir}")
         try:
             texts[path.name] = path.read_text(encoding="utf-8-sig")
+        except OSError as error:
+            raise SkillError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError as error:
             raise SkillError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     return read_skills(texts, skill_mode=skill_mode)

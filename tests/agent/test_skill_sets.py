@@ -85,6 +85,20 @@ def test_bytes_that_are_no_text_name_their_file(tmp_path):
         discover_skills(tmp_path)
 
 
+@pytest.mark.parametrize("target", ["nowhere.md", None])
+def test_a_folder_or_a_dead_link_in_a_skills_place_is_named(tmp_path, target):
+    place = tmp_path / "bad.md"
+    place.mkdir() if target is None else place.symlink_to(tmp_path / target)
+    with pytest.raises(SkillError, match=r"bad\.md: cannot be read"):
+        discover_skills(tmp_path)
+
+
+def test_links_in_a_circle_are_refused(tmp_path):
+    (tmp_path / "bad.md").symlink_to(tmp_path / "bad.md")
+    with pytest.raises(SkillError, match=r"bad\.md: leads out of"):
+        discover_skills(tmp_path)
+
+
 def test_two_skills_for_one_type_are_refused():
     with pytest.raises(SkillError, match=r"order\.md: task type 'order' already has another\.md"):
         read_skills({**TEXTS, "another.md": skill_file("another", task_type="order")})
