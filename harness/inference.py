@@ -217,11 +217,37 @@ def briefed_hashes(
 
 
 async def _copied(
-    log: HarnessLog, setting: Setting, questions: Iterable[GeneratedQuestion]
-) -> list[Prediction]:
+    log: HarnessLog, setting: Setting, questions: Sequence[GeneratedQuestion]
+) -> dict[str, Prediction]:
     wanted = briefed_hashes(setting.briefer, setting.tools_for, questions)
     others = await rows_with_hashes(log, wanted, where="run_id != ?", parameters=(setting.run_id,))
-    return await copy_rows(log, setting.run_id, list(others.values()))
+    copies = await copy_rows(log, setting.run_id, list(others.values()))
+    return {row.question_id: row for row in copies}
+
+# %% ../nbs/08_inference.ipynb #0b5c8ff4
+async def _fresh(
+    log: HarnessLog,
+    setting: Setting,
+    opened: asyncio.Event,
+    questions: Sequence[GeneratedQuestion],
+    executor: Executor | None,
+    concurrency: int,
+) -> dict[str, Prediction]:
+    writer = RowWriter(log, most_unsaved=concurrency, keep_traces=setting.keep_traces)
+    rows = await roll_out_all(
+        FanOut(setting, writer, opened),
+        questions,
+        executor=AsyncioExecutor() if executor is None else executor,
+        concurrency=concurrency,
+        writer=writer,
+    )
+    return {row.question_id: row for row in rows}
+
+
+def _without(
+    questions: Mapping[str, GeneratedQuestion], rows: Mapping[str, Prediction]
+) -> list[GeneratedQuestion]:
+    return [question for name, question in questions.items() if name not in rows]
 
 # %% ../nbs/08_inference.ipynb #25b5abf6
 async def run_inference(
@@ -274,19 +300,8 @@ async def run_inference(
     async with _log_of(log, run_id) as run_log:
         rows = await finished_rows(run_log, run_id, by_id, briefer)
         if some_agent.deterministic:
-            missing = [by_id[name] for name in by_id if name not in rows]
-            rows |= {row.question_id: row for row in await _copied(run_log, setting, missing)}
-        missing = [by_id[name] for name in by_id if name not in rows]
-        if missing:
-            writer = RowWriter(run_log, most_unsaved=concurrency, keep_traces=keep_traces)
-            fresh = await roll_out_all(
-                FanOut(setting, writer, opened),
-                missing,
-                executor=AsyncioExecutor() if executor is None else executor,
-                concurrency=concurrency,
-                writer=writer,
-            )
-            rows |= {row.question_id: row for row in fresh}
+            rows |= await _copied(run_log, setting, _without(by_id, rows))
+        rows |= await _fresh(run_log, setting, opened, _without(by_id, rows), executor, concurrency)
     return aggregate_results(run_id, [rows[name] for name in by_id])
 
 # %% ../nbs/08_inference.ipynb #e9076295

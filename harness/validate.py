@@ -22,7 +22,8 @@ from core.evolution.shadow import shadow_verdicts
 from core.evolution.types import RejectedEdit
 from core.types import Prediction
 from .baseline_cache import BaselineAnswer, BaselineCache, BaselineKey, skill_hash
-from .compare import Infer, InferenceRunConfig, compare_on_rows, infer_with, outcomes
+from .compare import Infer, InferenceRunConfig, infer_with, outcomes
+from .compare import compare_on_rows as compare_on_rows  # handed on: gates and comparisons go together
 from .gate_ladder import LadderEntry
 from .inference import hashes_of
 from .log import HarnessLog, RunIds

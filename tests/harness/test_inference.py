@@ -526,3 +526,38 @@ async def test_tool_errors_of_the_agent_are_its_own_affair(log):
 
     result = await infer(log, make_questions(2), llm=MockModel(), tool_dispatch_fn=lambda question: Picky())
     assert (result.correct, result.errors) == (2, 0)
+
+
+# Durable, and never far behind
+
+
+@pytest.fixture
+def slow_disk(monkeypatch):
+    """Every write takes a while before it reaches the database."""
+    write = HarnessLog.write_async
+
+    async def slowly(self, rows_by_table):
+        await asyncio.sleep(0.02)
+        await write(self, rows_by_table)
+
+    monkeypatch.setattr(HarnessLog, "write_async", slowly)
+
+
+@pytest.mark.usefixtures("slow_disk")
+async def test_the_result_comes_after_the_last_row_is_on_the_disk(log):
+    result = await infer(log, make_questions(7), agent=MockAgent(), concurrency=7)
+    assert (result.total, len(rows_of(log, "predictions"))) == (7, 7)
+
+
+@pytest.mark.usefixtures("slow_disk")
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_no_more_answers_are_unsaved_than_run_at_once(log, concurrency):
+    begun, furthest = 0, 0
+
+    async def before(question):
+        nonlocal begun, furthest
+        begun += 1
+        furthest = max(furthest, begun - len(rows_of(log, "predictions")))
+
+    await infer(log, make_questions(30), agent=MockAgent(before=before), concurrency=concurrency)
+    assert furthest <= 2 * concurrency
