@@ -22,11 +22,12 @@ from loguru import logger
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated_dataclass
 
-from core.questions.duplicates import NearDuplicate, near_duplicates
 from core.questions import stratified_sample
+from core.questions.duplicates import NearDuplicate, question_digest
 from core.types import GeneratedQuestion
 from .config import ConfigError, RunConfig
 from .store import Seed, read_json, write_json_atomic
+from .units import Unit, describe_unit, join_units
 
 # %% ../nbs/04_pools.ipynb #cab4b776
 @validated_dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -83,62 +84,14 @@ def questions_digest(questions: Iterable[GeneratedQuestion]) -> str:
     )
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
-# %% ../nbs/04_pools.ipynb #f0551dfd
-class _Disjoint:
-    """Disjoint sets of ids, each represented by its smallest."""
-
-    def __init__(self, ids: Iterable[str]):
-        self._parent = {name: name for name in ids}
-
-    def find(self, name: str) -> str:
-        """The representative of the set that holds `name`."""
-        while (parent := self._parent[name]) != name:
-            self._parent[name] = name = self._parent[parent]  # halves the path for the next search
-        return name
-
-    def join(self, first: str, second: str) -> bool:
-        """Makes one set of two; whether they were apart before."""
-        low, high = sorted((self.find(first), self.find(second)))
-        self._parent[high] = low
-        return low != high
-
-# %% ../nbs/04_pools.ipynb #27e6c25f
-_Unit = tuple[GeneratedQuestion, ...]
-
-
-def _join_units(
-    questions: Sequence[GeneratedQuestion], split_by: Literal["video", "question"]
-) -> tuple[list[_Unit], tuple[NearDuplicate, ...]]:
-    """The units of the questions, by smallest id, and the near-duplicates that tied separate ones together.
-
-    Raises `ValueError` when an id stands twice.
-    """
-    by_id = {
-        question.question_id: question for question in sorted(questions, key=lambda each: each.question_id)
-    }
-    if len(by_id) < len(questions):
-        twice = [name for name, n in Counter(each.question_id for each in questions).items() if n > 1]
-        raise ValueError(f"question_id {twice[0]!r} stands twice; ids must be unique")
-    sets, first_of = _Disjoint(by_id), {}
-    for question in by_id.values():
-        shared = [("video", question.video_id)] if split_by == "video" else []
-        shared += [("group", question.group_id)] if question.group_id else []
-        for key in shared:
-            sets.join(first_of.setdefault(key, question.question_id), question.question_id)
-    ties = tuple(pair for pair in near_duplicates(questions) if sets.join(pair.first, pair.second))
-    units: dict[str, list[GeneratedQuestion]] = {}
-    for question_id, question in by_id.items():
-        units.setdefault(sets.find(question_id), []).append(question)
-    return [tuple(unit) for unit in units.values()], ties
-
 # %% ../nbs/04_pools.ipynb #0829185f
-def _shuffled(units: Iterable[_Unit], split_seed: int, pool: str) -> list[_Unit]:
+def _shuffled(units: Iterable[Unit], split_seed: int, pool: str) -> list[Unit]:
     by_id = sorted(units, key=lambda unit: unit[0].question_id)
     random.Random(f"{split_seed}/{pool}").shuffle(by_id)
     return by_id
 
 
-def _as_they_come(units: Sequence[_Unit], size: int) -> list[_Unit]:
+def _as_they_come(units: Sequence[Unit], size: int) -> list[Unit]:
     """The first units that together have at least `size` questions; all, if they do not."""
     taken, n = [], 0
     for unit in units:
@@ -150,8 +103,8 @@ def _as_they_come(units: Sequence[_Unit], size: int) -> list[_Unit]:
 
 # %% ../nbs/04_pools.ipynb #901bd8cd
 def _fill(
-    units: Sequence[_Unit], quota: Counter[str], kind_of: Callable[[GeneratedQuestion], str]
-) -> list[_Unit]:
+    units: Sequence[Unit], quota: Counter[str], kind_of: Callable[[GeneratedQuestion], str]
+) -> list[Unit]:
     """Units that fill the quota, kind of question -> number; in the order given where nothing else decides.
 
     There must be enough questions of each kind.
@@ -168,16 +121,16 @@ def _fill(
     return taken
 
 # %% ../nbs/04_pools.ipynb #f8b8ba8a
-def _flat(units: Iterable[_Unit]) -> list[GeneratedQuestion]:
+def _flat(units: Iterable[Unit]) -> list[GeneratedQuestion]:
     return [question for unit in units for question in unit]
 
 
-def _without(units: Iterable[_Unit], taken: Iterable[_Unit]) -> list[_Unit]:
+def _without(units: Iterable[Unit], taken: Iterable[Unit]) -> list[Unit]:
     gone = {unit[0].question_id for unit in taken}
     return [unit for unit in units if unit[0].question_id not in gone]
 
 
-def _natural(units: Sequence[_Unit], size: int, cut: Cut, pool: str) -> list[_Unit]:
+def _natural(units: Sequence[Unit], size: int, cut: Cut, pool: str) -> list[Unit]:
     """Units with the natural distribution of task types, until `size` is reached."""
     shuffled = _shuffled(units, cut.split_seed, pool)
     if cut.split_by == "video":
@@ -188,7 +141,7 @@ def _natural(units: Sequence[_Unit], size: int, cut: Cut, pool: str) -> list[_Un
     )
 
 # %% ../nbs/04_pools.ipynb #438f037b
-def _stratified(units: Sequence[_Unit], cut: Cut, correctness: Mapping[str, bool] | None) -> list[_Unit]:
+def _stratified(units: Sequence[Unit], cut: Cut, correctness: Mapping[str, bool] | None) -> list[Unit]:
     """Units for validation: task types in proportion, with a floor, and mixed by correctness if asked."""
     known = {} if cut.correct_ratio is None else correctness
 
@@ -206,8 +159,18 @@ def _stratified(units: Sequence[_Unit], cut: Cut, correctness: Mapping[str, bool
     return _fill(_shuffled(units, cut.split_seed, "validation"), Counter(map(kind_of, sample)), kind_of)
 
 # %% ../nbs/04_pools.ipynb #93cb044a
+def _known(questions: Iterable[GeneratedQuestion], ids: Collection[str], texts: Collection[str]) -> set[str]:
+    """The ids of those questions that are known by their id or by the digest of their text."""
+    ids, texts = frozenset(ids), frozenset(texts)
+    return {
+        question.question_id
+        for question in questions
+        if question.question_id in ids or question_digest(question) in texts
+    }
+
+# %% ../nbs/04_pools.ipynb #c7a1d69c
 def _carve(
-    units: Sequence[_Unit], cut: Cut, correctness: Mapping[str, bool] | None, trained_ids: Collection[str]
+    units: Sequence[Unit], cut: Cut, correctness: Mapping[str, bool] | None, trained_ids: Collection[str]
 ) -> dict[str, list[GeneratedQuestion]]:
     """Name of the pool -> its questions by id; test first, then validation, then diagnosis."""
     trained = [unit for unit in units if any(question.question_id in trained_ids for question in unit)]
@@ -232,22 +195,33 @@ def _floor_problems(n_types: int, cut: Cut) -> list[str]:
 
 # %% ../nbs/04_pools.ipynb #909aedf9
 def _size_problems(
-    pools: Mapping[str, Sequence[GeneratedQuestion]], cut: Cut, trained_ids: Collection[str] = ()
+    pools: Mapping[str, Sequence[GeneratedQuestion]],
+    cut: Cut,
+    trained_ids: Collection[str] = (),
+    too_large: str = "",
 ) -> list[str]:
-    """One sentence for each pool that did not get its questions."""
+    """One sentence for each pool that did not get its questions. too_large: of a unit that is to blame."""
     wanted = {"test": ("test_size", cut.test_size), "validation": ("val_size", cut.val_size)}
     reason = " (what was trained on, and all that belongs to it, stays in diagnosis)" if trained_ids else ""
+    mend = too_large or "lower it or add questions"
     problems = [
-        f"{name}: only {len(pools[name])} questions for {field} = {size}{reason}; lower it or add questions"
+        f"{name}: only {len(pools[name])} questions for {field} = {size}{reason}; {mend}"
         for name, (field, size) in wanted.items()
         if len(pools[name]) < size
     ]
     if not pools["diagnosis"]:
         held = f"test holds {len(pools['test'])} and validation {len(pools['validation'])}"
-        problems.append(
-            f"diagnosis: no question is left, {held}; lower test_size or val_size or add questions"
-        )
+        mend = too_large or "lower test_size or val_size or add questions"
+        problems.append(f"diagnosis: no question is left, {held}; {mend}")
     return problems
+
+# %% ../nbs/04_pools.ipynb #be5ded16
+def _too_large(units: Sequence[Unit], ties: Sequence[NearDuplicate], cut: Cut, n_trained: int) -> str:
+    """What is to be said of the largest unit, if units and not sizes are to blame; else `""`."""
+    n_questions = sum(map(len, units))
+    if n_questions - n_trained <= cut.test_size + cut.val_size:
+        return ""
+    return describe_unit(max(units, key=len), n_questions, ties, cut.split_by)
 
 # %% ../nbs/04_pools.ipynb #28ee30b5
 def _short_types(pool: Iterable[GeneratedQuestion], types: Collection[str], floor: int) -> dict[str, int]:
@@ -327,12 +301,13 @@ def build_pools(
     *,
     correctness: Mapping[str, bool] | None = None,
     trained_ids: Collection[str] = (),
+    trained_texts: Collection[str] = (),
 ) -> Pools:
     """Cuts test, then validation, then diagnosis; the order of `questions` does not matter.
 
     `correctness` is what an earlier experiment observed, by question id; without it `cut.correct_ratio` is
-    not used. `trained_ids` were trained on before: they, and all that belongs to them, stay out of test and
-    validation.
+    not used. `trained_ids` and `trained_texts` (digests, see `Lineage`) were trained on before: what is known
+    by either, and all that belongs to it, stays out of test and validation.
 
     Raises `ConfigError` that says what would do when a pool does not get its questions, or validation too
     few of a task type; `ValueError` when an id stands twice.
@@ -342,16 +317,17 @@ def build_pools(
     types = Counter(question.task_type for question in questions)
     if problems := _floor_problems(len(types), cut):
         raise ConfigError("pools", problems)
-    units, ties = _join_units(questions, cut.split_by)
-
-    trained = frozenset(trained_ids)
+    units, ties = join_units(questions, cut.split_by)
+    trained = _known(questions, trained_ids, trained_texts)
 
     @functools.cache
     def carve(floor: int) -> dict[str, list[GeneratedQuestion]]:
         return _carve(units, dataclasses.replace(cut, eval_min_per_class=floor), correctness, trained)
 
     carved = carve(cut.eval_min_per_class)
-    problems = _size_problems(carved, cut, trained) or _type_problems(carve, types, cut.eval_min_per_class)
+    too_large = _too_large(units, ties, cut, len(trained))
+    problems = _size_problems(carved, cut, trained, too_large)
+    problems = problems or _type_problems(carve, types, cut.eval_min_per_class)
     if problems:
         raise ConfigError("pools", problems)
     members = {name: tuple(pool) for name, pool in carved.items()}
@@ -364,22 +340,26 @@ def build_pools(
 class _PoolsFile:
     """What `pools.json` holds; `schema` is the version of the format."""
 
-    schema: Literal[1]
+    schema: Literal[2]
     cut: Cut
     questions_digest: str
     near_duplicates: tuple[NearDuplicate, ...]
     test: tuple[str, ...]
     validation: tuple[str, ...]
     diagnosis: tuple[str, ...]
+    texts: dict[str, str]
 
 # %% ../nbs/04_pools.ipynb #b30c4da9
-def save_pools(pools: Pools, path: Path) -> None:
+def save_pools(pools: Pools, path: str | Path) -> None:
     """Writes the pools, once. Raises `FileExistsError` when there are some already: they are frozen."""
+    path = Path(path)
     if path.exists():
         raise FileExistsError(f"{path}: pools are frozen; a new cut belongs into a new workspace")
-    facts = {"schema": 1, "cut": dataclasses.asdict(pools.cut), "questions_digest": pools.questions_digest}
+    facts = {"schema": 2, "cut": dataclasses.asdict(pools.cut), "questions_digest": pools.questions_digest}
     ties = [dataclasses.asdict(pair) for pair in pools.near_duplicates]
-    write_json_atomic(path, {**facts, "near_duplicates": ties, **pools.ids()})
+    members = pools.test + pools.validation + pools.diagnosis
+    texts = {question.question_id: question_digest(question) for question in members}
+    write_json_atomic(path, {**facts, "near_duplicates": ties, **pools.ids(), "texts": texts})
 
 # %% ../nbs/04_pools.ipynb #fd51ba32
 def _read_pools_file(path: Path) -> _PoolsFile:
@@ -415,19 +395,20 @@ def _check_ids(path: Path, file: _PoolsFile, known: Collection[str]) -> None:
 def _check_units(path: Path, pools: Pools) -> None:
     """Raises `ValueError` for the first questions that belong together but stand in different pools."""
     pool_of = {question_id: name for name, ids in pools.ids().items() for question_id in ids}
-    for unit in _join_units(pools.test + pools.validation + pools.diagnosis, pools.cut.split_by)[0]:
+    for unit in join_units(pools.test + pools.validation + pools.diagnosis, pools.cut.split_by)[0]:
         stands_in = {pool_of[question.question_id]: question.question_id for question in unit}
         if len(stands_in) > 1:
             parted = " and ".join(f"{question_id} ({name})" for name, question_id in stands_in.items())
             raise ValueError(f"{path}: parted: {parted}; put what shares group, video or text into one pool")
 
 # %% ../nbs/04_pools.ipynb #be28b1bd
-def load_pools(path: Path, questions: Sequence[GeneratedQuestion]) -> Pools:
+def load_pools(path: str | Path, questions: Sequence[GeneratedQuestion]) -> Pools:
     """The frozen pools, with their questions from the benchmark.
 
     Raises `ValueError` naming the file, the questions and the mend when the format is another one, a question
     is not in the benchmark any more, stands twice, or is parted from what belongs to it.
     """
+    path = Path(path)
     file = _read_pools_file(path)
     by_id = {question.question_id: question for question in questions}
     _check_ids(path, file, by_id.keys())
@@ -445,8 +426,8 @@ def _refuse_trained(path: Path, pools: Pools, seed: Seed) -> None:
     """Raises `ValueError` when test or validation hold what led to the seed; its own pools are in order."""
     if pools.ids() == {name: list(getattr(_read_pools_file(seed.pools_path), name)) for name in POOL_NAMES}:
         return
-    measured = pools.ids()["test"] + pools.ids()["validation"]
-    if leaked := set(measured) & set(seed.lineage.trained_ids):
+    lineage = seed.lineage
+    if leaked := _known(pools.test + pools.validation, lineage.trained_ids, lineage.trained_texts):
         raise ValueError(
             f"{path}: seed {seed.name!r} was trained on {_some(leaked)}, in test or validation here; "
             "remove the file so that pools are cut without them"
@@ -464,7 +445,7 @@ def _tell_unused(path: Path, pools: Pools, cut: Cut) -> None:
 
 # %% ../nbs/04_pools.ipynb #a5e7fc66
 def build_or_load_pools(
-    path: Path,
+    path: str | Path,
     questions: Sequence[GeneratedQuestion],
     cut: Cut,
     *,
@@ -477,6 +458,7 @@ def build_or_load_pools(
     Raises what `load_pools` and `build_pools` raise, and `ValueError` when the file at `path` would measure
     on questions that the seed was trained on.
     """
+    path = Path(path)
     if path.exists():
         pools = load_pools(path, questions)
         if seed is not None:
@@ -489,6 +471,8 @@ def build_or_load_pools(
         pools = load_pools(seed.pools_path, questions)
         _tell_unused(seed.pools_path, pools, cut)
     else:
-        pools = build_pools(questions, cut, correctness=correctness, trained_ids=seed.lineage.trained_ids)
+        lineage = seed.lineage
+        trained = {"trained_ids": lineage.trained_ids, "trained_texts": lineage.trained_texts}
+        pools = build_pools(questions, cut, correctness=correctness, **trained)
     save_pools(pools, path)
     return pools

@@ -24,6 +24,7 @@ from harness.store import (
     RUN_DB,
     Resource,
     StoreError,
+    _parse_version,
     check_name,
     in_one_piece,
     locked,
@@ -47,10 +48,24 @@ class VersionPair:
     skills: str
     prompts: str
 
+# %% ../nbs/03_workspace.ipynb #7162810a
+def _check_pair(name: str, pair: Any) -> None:
+    """Raises `ValueError` naming the field when it is not a pair of versions."""
+    if not isinstance(pair, VersionPair):
+        raise ValueError(f"{name}: a VersionPair is expected, found {pair!r}")
+    for version in (pair.skills, pair.prompts):
+        try:
+            _parse_version(version)
+        except (ValueError, TypeError):
+            raise ValueError(f"{name}: version {version!r} is none of v1, v2, ...") from None
 
+# %% ../nbs/03_workspace.ipynb #98c36fe5
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """The state of a workspace. seed: name of the one it started from. runs: ids, as they were recorded."""
+    """The state of a workspace. seed: name of the one it started from. runs: ids, as they were recorded.
+
+    Raises `ValueError` naming the field that is not in order.
+    """
 
     questions_ref: str
     seed: str | None
@@ -58,30 +73,60 @@ class Manifest:
     best: VersionPair | None = None
     runs: tuple[str, ...] = ()
 
-# %% ../nbs/03_workspace.ipynb #7162810a
-def load_manifest(workspace_dir: Path) -> Manifest:
+    def __post_init__(self) -> None:
+        _check_pair("current", self.current)
+        if self.best is not None:
+            _check_pair("best", self.best)
+        if not isinstance(self.questions_ref, str) or not self.questions_ref.strip():
+            raise ValueError(f"questions_ref: a path is expected, found {self.questions_ref!r}")
+        if not isinstance(self.seed, str | None):
+            raise ValueError(f"seed: a name or None is expected, found {self.seed!r}")
+        if not isinstance(self.runs, tuple) or not all(isinstance(run, str) for run in self.runs):
+            raise ValueError(f"runs: a tuple of run ids is expected, found {self.runs!r}")
+
+# %% ../nbs/03_workspace.ipynb #c35d896f
+def load_manifest(workspace_dir: str | Path) -> Manifest:
     """The manifest of a workspace. Raises `StoreError` naming the file when it is missing or broken."""
-    path = workspace_dir / MANIFEST
+    path = Path(workspace_dir, MANIFEST)
     stored = read_json(path)
     try:
         pairs = {name: stored[name] and VersionPair(**stored[name]) for name in ("current", "best")}
         return Manifest(**{**stored, **pairs, "runs": tuple(stored["runs"])})
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{path}: is not a manifest: {error!r}") from error
 
-# %% ../nbs/03_workspace.ipynb #98c36fe5
+# %% ../nbs/03_workspace.ipynb #59021995
 def _save_manifest(workspace_dir: Path, manifest: Manifest) -> Manifest:
     write_json_atomic(workspace_dir / MANIFEST, dataclasses.asdict(manifest))
     return manifest
 
 
-def update_manifest(workspace_dir: Path, **changes: Any) -> Manifest:
-    """Changes fields of the manifest and returns the new one. Raises `KeyError` for an unknown field."""
+def _insist_on_copies(workspace_dir: Path, pair: VersionPair) -> None:
+    """Raises `StoreError` for a version that was never brought in, and so was never in force."""
+    for resource_type, version in dataclasses.asdict(pair).items():
+        if not path_inside(workspace_dir, resource_type, version).is_dir():
+            raise StoreError(f"{workspace_dir}: {resource_type} {version} was never in force here")
+
+# %% ../nbs/03_workspace.ipynb #42b46a05
+def update_manifest(workspace_dir: str | Path, **changes: Any) -> Manifest:
+    """Changes fields of the manifest and returns the new one.
+
+    Raises `KeyError` for an unknown field, `StoreError` for a value that is not in order or a pair whose
+    copies are not here; then nothing has changed.
+    """
+    workspace_dir = Path(workspace_dir)
     manifest = load_manifest(workspace_dir)
     for name in changes:
         if name not in {field.name for field in dataclasses.fields(Manifest)}:
             raise KeyError(f"{workspace_dir / MANIFEST}: has no field {name!r}")
-    return _save_manifest(workspace_dir, dataclasses.replace(manifest, **changes))
+    try:
+        changed = dataclasses.replace(manifest, **changes)
+    except ValueError as error:
+        raise StoreError(f"{workspace_dir / MANIFEST}: is not changed: {error}") from error
+    for name in ("current", "best"):
+        if (pair := changes.get(name)) is not None:
+            _insist_on_copies(workspace_dir, pair)
+    return _save_manifest(workspace_dir, changed)
 
 # %% ../nbs/03_workspace.ipynb #7ffc1a83
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,8 +145,9 @@ class ResolvedPaths:
     runs_dir: Path
 
 # %% ../nbs/03_workspace.ipynb #9ff8351c
-def resolve_paths(workspace_dir: Path, store_dir: Path) -> ResolvedPaths:
+def resolve_paths(workspace_dir: str | Path, store_dir: str | Path) -> ResolvedPaths:
     """The paths of a workspace with the versions that its manifest has as current. Raises `StoreError`."""
+    workspace_dir, store_dir = Path(workspace_dir), Path(store_dir)
     current = load_manifest(workspace_dir).current
     return ResolvedPaths(
         workspace_dir=workspace_dir,
@@ -117,7 +163,9 @@ def resolve_paths(workspace_dir: Path, store_dir: Path) -> ResolvedPaths:
     )
 
 # %% ../nbs/03_workspace.ipynb #b2122d0e
-def copy_version(workspace_dir: Path, store_dir: Path, resource_type: Resource, version: str) -> Path:
+def copy_version(
+    workspace_dir: str | Path, store_dir: str | Path, resource_type: Resource, version: str
+) -> Path:
     """The folder of the workspace's own copy of a version, made if it is not there.
 
     Raises `StoreError` when the store has no such version, or the copy was changed.
@@ -132,22 +180,25 @@ def copy_version(workspace_dir: Path, store_dir: Path, resource_type: Resource, 
     return copy
 
 # %% ../nbs/03_workspace.ipynb #b3cf7740
-def use_versions(workspace_dir: Path, store_dir: Path, pair: VersionPair) -> Manifest:
+def use_versions(workspace_dir: str | Path, store_dir: str | Path, pair: VersionPair) -> Manifest:
     """Puts a pair of versions in force: its copies, then the pointer. Doing so again changes nothing."""
     copy_version(workspace_dir, store_dir, "skills", pair.skills)
     copy_version(workspace_dir, store_dir, "prompts", pair.prompts)
     return update_manifest(workspace_dir, current=pair)
 
 
-def update_best(workspace_dir: Path, best: VersionPair) -> Manifest:
+def update_best(workspace_dir: str | Path, best: VersionPair) -> Manifest:
     """Moves the `best` pointer; `current` stays. Raises `StoreError` if it was never in force here."""
-    for resource_type, version in dataclasses.asdict(best).items():
-        if not path_inside(workspace_dir, resource_type, version).is_dir():
-            raise StoreError(f"{workspace_dir}: {resource_type} {version} was never in force here")
     return update_manifest(workspace_dir, best=best)
 
 # %% ../nbs/03_workspace.ipynb #9a94b7a5
-def _create(workspace_dir: Path, store_dir: Path, manifest: Manifest) -> Manifest:
+def _create(
+    workspace_dir: Path, store_dir: str | Path, questions_ref: str, seed: str | None, current: VersionPair
+) -> Manifest:
+    try:
+        manifest = Manifest(questions_ref, seed, current)
+    except ValueError as error:
+        raise StoreError(f"{workspace_dir}: is not made: {error}") from error
     if not Path(manifest.questions_ref).exists():
         raise StoreError(f"{manifest.questions_ref}: there are no such questions; nothing was made")
     if workspace_dir.exists():
@@ -161,26 +212,26 @@ def _create(workspace_dir: Path, store_dir: Path, manifest: Manifest) -> Manifes
 
 # %% ../nbs/03_workspace.ipynb #4dd8d868
 def init_workspace(
-    workspace_dir: Path, store_dir: Path, current: VersionPair, questions_ref: str
+    workspace_dir: str | Path, store_dir: str | Path, current: VersionPair, questions_ref: str
 ) -> Manifest:
     """Makes a workspace with copies of two versions of the store.
 
     `questions_ref`: their path. Raises `StoreError` when they, the store or a version are missing, or the
     workspace exists.
     """
-    return _create(workspace_dir, store_dir, Manifest(questions_ref, None, current))
+    return _create(Path(workspace_dir), store_dir, questions_ref, None, current)
 
 
 def init_workspace_from_seed(
-    workspace_dir: Path, store_dir: Path, seed_name: str, questions_ref: str
+    workspace_dir: str | Path, store_dir: str | Path, seed_name: str, questions_ref: str
 ) -> Manifest:
     """The same with the versions of a seed, whose name the manifest keeps (it leads to lineage and pools)."""
     meta = read_seed(store_dir, seed_name).meta
     current = VersionPair(meta.skills_version, meta.prompts_version)
-    return _create(workspace_dir, store_dir, Manifest(questions_ref, seed_name, current))
+    return _create(Path(workspace_dir), store_dir, questions_ref, seed_name, current)
 
 # %% ../nbs/03_workspace.ipynb #a4a8c565
-def record_run(workspace_dir: Path, run_id: str) -> Path:
+def record_run(workspace_dir: str | Path, run_id: str) -> Path:
     """The folder of a run, made if it is not there; the run stands in the history once."""
     run_folder = path_inside(workspace_dir, "runs", check_name("run", run_id))
     try:
@@ -206,8 +257,9 @@ def _holder(note: Path) -> str:
 
 # %% ../nbs/03_workspace.ipynb #486fcb89
 @contextlib.contextmanager
-def workspace_lock(workspace_dir: Path) -> Iterator[None]:
+def workspace_lock(workspace_dir: str | Path) -> Iterator[None]:
     """Keeps other processes out of a workspace, be it there yet or not; else `WorkspaceLocked` at once."""
+    workspace_dir = Path(workspace_dir)
     parent, name = workspace_dir.resolve().parent, workspace_dir.resolve().name
     note = parent / f".{name}.pid"
     with contextlib.ExitStack() as stack:
@@ -226,8 +278,9 @@ def workspace_lock(workspace_dir: Path) -> Iterator[None]:
         yield
 
 # %% ../nbs/03_workspace.ipynb #40d53ebe
-def archive_workspace(workspace_dir: Path) -> Path:
+def archive_workspace(workspace_dir: str | Path) -> Path:
     """Renames a workspace to its name and the present moment (UTC), and returns the new path."""
+    workspace_dir = Path(workspace_dir)
     archived = workspace_dir.with_name(f"{workspace_dir.name}-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
     try:
         workspace_dir.rename(archived)
@@ -238,11 +291,13 @@ def archive_workspace(workspace_dir: Path) -> Path:
 
 # %% ../nbs/03_workspace.ipynb #285b30ae
 class _VersionFiles:
-    def __init__(self, folder: Path):
-        self._folder = folder
+    def __init__(self, folder: str | Path):
+        self._folder = Path(folder)
 
     def list(self) -> list[str]:
-        """The names of all Markdown files, sorted."""
+        """The names of all Markdown files, sorted. Raises `StoreError` when there is no such folder."""
+        if not self._folder.is_dir():
+            raise StoreError(f"{self._folder}: there is no such folder")
         return sorted(path.name for path in self._folder.glob("*.md") if not path.is_symlink())
 
     def read(self, name: str) -> str:

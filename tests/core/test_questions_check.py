@@ -8,7 +8,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_questions import item, made, made_text
+from made_questions import item, made, made_number, made_text
 
 from core.questions.__main__ import main
 from core.questions.check import (
@@ -19,7 +19,7 @@ from core.questions.check import (
     check_standing_out,
     table,
 )
-from core.questions.duplicates import NearDuplicate, near_duplicates
+from core.questions.duplicates import NearDuplicate, near_duplicates, question_digest
 from core.types import GeneratedQuestion
 
 ANIMALS = ["goat", "horse", "sparrow", "rabbit", "salmon", "beetle", "donkey", "lizard"]
@@ -217,6 +217,28 @@ def test_one_question_of_two_films_with_other_options_is_none():
         question=first.question,
     )
     assert near_duplicates([first, other]) == []
+
+
+def test_equal_wording_about_different_films_is_a_duplicate_only_where_it_has_one_answer():
+    first, other = (made(question_id=f"q{n}", video_id=f"film{n}") for n in (1, 2))
+    assert near_duplicates([first, other]) == [NearDuplicate("q1", "q2", 1.0)]
+    third = made(question_id="q3", video_id="film3", answer="C")
+    assert near_duplicates([first, other, third]) == []
+    assert near_duplicates([first, made(question_id="q4", video_id="film1", answer="C")]) != []
+    ask = "How many people can be seen in the film from its beginning to its end?"
+    numbers = [made_number(n, question_id=f"n{n}", video_id=f"film{n}", question=ask) for n in "12"]
+    assert near_duplicates(numbers) == []
+
+
+def test_a_question_is_known_by_film_and_wording_whatever_its_id_and_the_order_of_its_options():
+    first = made(options=["a tray", "a hat", "a goat"], answer="B")
+    same = made(
+        question_id="film/001", question=" what does the BAKER drop", options=["a goat", "a tray", "a hat"]
+    )
+    assert question_digest(first) == question_digest(same)
+    for other in ({"video_id": "other"}, {"question": "Who drops it?"}, {"options": ["a tray", "a hat"]}):
+        changed = made(**{"options": ["a tray", "a hat", "a goat"], "answer": "B", **other})
+        assert question_digest(changed) != question_digest(first)
 
 
 def brute_force(questions, threshold):

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loguru import logger
 
-from core.questions import stratified_sample
-from core.questions.duplicates import near_duplicates
+from core.questions import load_benchmark, stratified_sample
+from core.questions.duplicates import near_duplicates, question_digest
 from core.types import GeneratedQuestion
 from harness.config import ConfigError, RunConfig
 from harness.log import HarnessLog
@@ -30,7 +30,7 @@ from harness.pools import (
     load_pools,
     save_pools,
 )
-from harness.store import Lineage, SeedMeta, StoreError, init_seed, init_store, lineage_of, write_json_atomic
+from harness.store import SeedMeta, StoreError, init_seed, init_store, lineage_of, write_json_atomic
 
 TYPES = ("order", "order", "detail", "detail", "count", "why")
 
@@ -54,7 +54,12 @@ def films(n: int, types=TYPES, start: int = 0) -> list[GeneratedQuestion]:
 
 def copied(question: GeneratedQuestion, question_id: str, video_id: str) -> GeneratedQuestion:
     """The same question in other clothes: its options exchanged, in capitals, with another question mark."""
-    changes = {"question": question.question.upper() + " ?", "options": question.options[::-1], "answer": "B"}
+    other = {"A": "B", "B": "A"}[question.answer]
+    changes = {
+        "question": f"{question.question.upper()} ?",
+        "options": question.options[::-1],
+        "answer": other,
+    }
     return dataclasses.replace(question, question_id=question_id, video_id=video_id, **changes)
 
 
@@ -330,6 +335,62 @@ def test_video_is_the_default_from_three_videos_per_pool_on():
     assert default_split_by(films(8)) == "question"
 
 
+# Units that are too large
+
+
+@pytest.mark.parametrize(
+    "generic",
+    [
+        lambda n: {"options": (), "answer": str(n % 4 + 1), "answer_kind": "number"},
+        lambda n: {"options": ("yes", "no"), "answer": "AB"[n % 2]},
+    ],
+)
+def test_a_question_that_is_asked_of_every_film_does_not_tie_the_films(generic):
+    asked = [
+        GeneratedQuestion(
+            question_id=f"film{n:02}-generic",
+            video_id=f"film{n:02}",
+            task_type="order",
+            question="Can people be seen in the film?",
+            **generic(n),
+        )
+        for n in range(20)
+    ]
+    pools = build_pools([*FILMS, *asked], CUT)
+    assert pools.near_duplicates == ()
+    assert pools.diagnosis
+
+
+def test_a_cut_that_large_units_make_impossible_names_them_and_what_ties_them():
+    two = [ask(f"film{n}-{i}", f"film{n}", "order") for n in range(2) for i in range(30)]
+    told = r"no question is left.*30 of the 60 questions can not be parted: video 'film0'; use split_by"
+    with pytest.raises(ConfigError, match=told):
+        build_pools(two, Cut(test_size=5, val_size=5))
+    assert build_pools(two, Cut(test_size=5, val_size=5, split_by="question")).diagnosis
+
+
+def test_films_tied_by_repeated_questions_are_told_with_an_example():
+    tied = [copied(FILMS[0], f"film{n:02}-same", f"film{n:02}") for n in range(1, 20)]
+    with pytest.raises(
+        ConfigError, match=r"20 videos such as 'film00', near-duplicates such as film00-0 and"
+    ):
+        build_pools([*FILMS, *tied], CUT)
+
+
+def test_sizes_that_are_too_large_are_blamed_and_not_the_units():
+    with pytest.raises(ConfigError) as caught:
+        build_pools(FILMS, Cut(test_size=100, val_size=100))
+    assert "parted" not in str(caught.value)
+
+
+def test_paths_may_be_text(tmp_path):
+    path = str(tmp_path / "pools.json")
+    pools = build_or_load_pools(path, FILMS, CUT)
+    assert build_or_load_pools(path, FILMS, CUT) == pools == load_pools(path, FILMS)
+    with pytest.raises(FileExistsError, match="frozen"):
+        save_pools(pools, path)
+
+
 # On disk
 
 
@@ -358,7 +419,7 @@ def test_load_pools_old_format_reject(tmp_path):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"schema": 2}, "schema"),
+        ({"schema": 1}, "schema"),
         ({"test": [{"question_id": "film00-0"}]}, r"test\.0"),
         ({"extra": 1}, "extra"),
         ({"cut": {"test_size": 3}}, r"cut\.val_size"),
@@ -524,9 +585,65 @@ def test_a_seeds_pools_with_diagnosis_exchanged_for_another_pool_are_refused(tmp
     pools = json.loads(seed.pools_path.read_text("utf-8"))
     pools["diagnosis"], pools[measuring] = pools[measuring], pools["diagnosis"]
     write_json_atomic(path, pools)
-    only_diagnosis = dataclasses.replace(seed.lineage, trained_ids=tuple(pools[measuring]))
+    only_diagnosis = dataclasses.replace(seed.lineage, trained_ids=tuple(pools[measuring]), trained_texts=())
     with pytest.raises(ValueError, match=r"seed 'first' was trained on film"):
         build_or_load_pools(path, FILMS, CUT, seed=dataclasses.replace(seed, lineage=only_diagnosis))
+
+
+def numbered(questions):
+    """The same questions as a benchmark that has renamed them, as `load_benchmark` does when ids clash."""
+    return [dataclasses.replace(q, question_id=f"{q.video_id}/{i:03}") for i, q in enumerate(questions)]
+
+
+def texts(questions):
+    return {(q.video_id, q.question) for q in questions}
+
+
+@pytest.mark.parametrize("cut", [CUT, BY_QUESTION])
+@pytest.mark.parametrize("split_seed", range(5))
+def test_a_trained_question_under_another_id_is_never_measured_with(tmp_path, seed, cut, split_seed):
+    more = numbered(FILMS + films(20, start=20))
+    trained = texts(q for q in FILMS if q.question_id in seed.lineage.trained_ids)
+    cut = dataclasses.replace(cut, split_seed=split_seed)
+    without = build_pools(more, cut)
+    assert texts(without.test + without.validation) & trained  # without the seed it would happen
+    pools = build_or_load_pools(tmp_path / "second.json", more, cut, seed=seed)
+    assert not texts(pools.test + pools.validation) & trained
+
+
+def test_pools_that_measure_on_renamed_trained_questions_are_refused(tmp_path, seed):
+    renamed = numbered(FILMS)
+    save_pools(build_pools(renamed, dataclasses.replace(CUT, split_seed=3)), tmp_path / "pools.json")
+    with pytest.raises(ValueError, match=r"seed 'first' was trained on film"):
+        build_or_load_pools(tmp_path / "pools.json", renamed, CUT, seed=seed)
+
+
+def test_ids_that_load_benchmark_renames_lead_to_no_leak_in_either_direction(tmp_path):
+    """Film A alone has ids 000, 001, ...; beside film B, which uses the same, they become A/000, ..."""
+
+    def written(name, *numbers):
+        for number in numbers:
+            items = [
+                {**dataclasses.asdict(q), "question_id": f"{i:03}"}
+                for i, q in enumerate(ask(f"{number}-{i}", f"film{number}", "order") for i in range(60))
+            ]
+            (tmp_path / name).mkdir(exist_ok=True)
+            write_json_atomic(tmp_path / name / f"film{number}.json", items)
+        return load_benchmark(tmp_path / name)
+
+    alone, both = written("alone", 1), written("both", 1, 2)
+    assert not {q.question_id for q in alone} & {q.question_id for q in both}
+    for first, second in [(alone, both), (both, alone)]:
+        cut = Cut(test_size=5, val_size=5, split_by="question")
+        pools = build_pools(first, dataclasses.replace(cut, test_size=len(first) // 3))
+        trained = pools.validation + pools.diagnosis
+        again = build_pools(
+            second,
+            dataclasses.replace(cut, split_seed=5),
+            trained_ids=[q.question_id for q in trained],
+            trained_texts=[question_digest(q) for q in trained],
+        )
+        assert not texts(again.test + again.validation) & texts(trained)
 
 
 def test_too_little_that_is_new_is_an_error_that_says_why(tmp_path, seed):
@@ -537,7 +654,7 @@ def test_too_little_that_is_new_is_an_error_that_says_why(tmp_path, seed):
 
 def test_lineage_reaches_over_generations(tmp_path, seed):
     """A third experiment, from a seed of the second, does not measure on what taught the first."""
-    lineage = Lineage(trained_ids=seed.lineage.trained_ids, split_seed=0, parents=("first",))
+    lineage = dataclasses.replace(seed.lineage, parents=("first",))
     grandchild = dataclasses.replace(seed, name="second", lineage=lineage)
     more = FILMS + films(30, start=20)
     pools = build_or_load_pools(tmp_path / "third.json", more, CUT, seed=grandchild)

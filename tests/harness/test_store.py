@@ -1,5 +1,6 @@
 """Versions, seeds and atomic writes, as those who use them may rely on."""
 
+import contextlib
 import dataclasses
 import errno
 import json
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from killed import ended_well, in_child, temporaries
 
 import harness.store
+from core.files import connect_read_only
 from harness.log import HarnessLog, LogError, open_for_reading
 from harness.store import (
     MANIFEST,
@@ -32,11 +34,13 @@ from harness.store import (
     in_one_piece,
     init_seed,
     init_store,
+    lineage_of,
     list_seeds,
     list_versions,
     next_version,
     promote_to_seed,
     read_files,
+    read_json,
     read_meta,
     read_seed,
     read_version,
@@ -75,7 +79,13 @@ def workspace(tmp_path):
 
 
 def write_pools(workspace, split_seed, **ids):
-    write_json_atomic(workspace / POOLS, {"cut": {"split_seed": split_seed}, **ids})
+    texts = {name: f"text of {name}" for pool in ids.values() for name in pool}
+    write_json_atomic(workspace / POOLS, {"cut": {"split_seed": split_seed}, "texts": texts, **ids})
+
+
+def seen(*ids):
+    """The two first fields of the lineage of questions that `write_pools` wrote."""
+    return ids, tuple(f"text of {name}" for name in ids)
 
 
 def add_run(workspace, run_id, skills_version, prompts_version, questions_ref):
@@ -129,6 +139,29 @@ def test_what_is_not_json_is_refused_by_name_and_the_old_file_stands(tmp_path, v
     with pytest.raises(StoreError, match=r"value\.json: could not be written as JSON"):
         write_json_atomic(path, value)
     assert json.loads(path.read_text("utf-8")) == {"old": 1}
+
+
+def test_json_nested_too_deeply_is_an_error_that_names_the_file(tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(StoreError, match=r"deep\.json: .*nested too deeply"):
+        read_json(tmp_path / "deep.json")
+    nested = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(StoreError, match=r"value\.json: could not be written as JSON"):
+        write_json_atomic(tmp_path / "value.json", nested)
+
+
+def test_who_only_looks_can_not_change_a_database(tmp_path):
+    with HarnessLog(tmp_path / "h.db", "pilot"):
+        pass
+    with contextlib.closing(connect_read_only(tmp_path / "h.db")) as connection:
+        assert connection.execute("SELECT run_id FROM _runs").fetchall() == [("pilot",)]
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            connection.execute("DELETE FROM _runs")
+    with pytest.raises(sqlite3.OperationalError):
+        connect_read_only(tmp_path / "none.db")
+    assert not (tmp_path / "none.db").exists()
 
 
 @pytest.mark.parametrize("call", ["replace", "fsync"])
@@ -200,14 +233,15 @@ def test_writers_of_one_file_never_meet_and_readers_never_see_half(tmp_path):
 
 
 ANOTHER_WAY = re.compile(
-    r"os\.(replace|rename)\(|\.write_(text|bytes)\(|json\.dump\(|open\([^)]*[\"'][wxa]b?[\"']|tempfile"
+    r"os\.(replace|rename)\(|\.write_(text|bytes)\(|json\.dump\(|open\([^)]*[\"'][wxa]b?[\"']"
 )
 
 
 def test_the_package_has_one_way_to_write_a_file():
     modules = sorted(Path(harness.store.__file__).parent.glob("*.py"))
     others = {path.name for path in modules if ANOTHER_WAY.search(path.read_text("utf-8"))}
-    assert others == {"store.py"}
+    assert others == {"store.py", "validate.py", "init.py"}  # into folders that are temporary as a whole
+    assert not [path.name for path in modules if "os.replace(" in path.read_text("utf-8")]
 
 
 # ---- versions
@@ -296,6 +330,36 @@ def test_keys_of_skills_and_prompts_are_apart(store, skills):
     assert advance_version(store, "skills", skills, ACCEPT, key="k") == "v2"
     assert advance_version(store, "prompts", skills, ACCEPT, key="k") == "v2"
     assert list_versions(store, "prompts") == ["v1", "v2"]
+
+
+def test_the_key_alone_decides_which_version_is_meant(store, skills):
+    advance_version(store, "skills", skills, ACCEPT, key="k")
+    (skills / "order.md").write_bytes(b"- something else\n")
+    assert advance_version(store, "skills", skills, ACCEPT, key="k") == "v2"
+    assert read_version(store, "skills", "v2") == SKILLS
+
+
+def test_a_file_that_is_called_like_a_version_is_none(store, skills):
+    (store / "skills" / "v7").write_text("notes")
+    assert list_versions(store, "skills") == ["v1"]
+    assert advance_version(store, "skills", skills, ACCEPT) == "v2"
+
+
+def test_a_source_with_notes_of_its_own_is_refused_rather_than_cut_short(store, skills):
+    (skills / "meta.json").write_text('{"author": "me"}')
+    with pytest.raises(StoreError, match=r"my-skills/meta\.json: .*rename your file"):
+        advance_version(store, "skills", skills, ACCEPT)
+    assert list_versions(store, "skills") == ["v1"]
+
+
+def test_paths_may_be_text(store, skills, workspace, tmp_path):
+    assert advance_version(str(store), "skills", str(skills), ACCEPT) == "v2"
+    assert list_versions(str(store), "skills") == ["v1", "v2"]
+    assert read_version(str(store), "skills", "v2") == SKILLS
+    seed = promote(str(store), str(workspace))
+    assert read_seed(str(store), "after-pilot") == seed
+    init_store(str(tmp_path / "other"), str(skills), str(tmp_path / "my-prompts"))
+    assert read_json(str(tmp_path / "other" / "skills" / "v1" / "meta.json"))["source"] == "init"
 
 
 def test_a_parent_that_does_not_exist_is_refused(store, skills):
@@ -429,6 +493,13 @@ def test_a_resource_type_never_leads_out_of_the_store(store, skills):
         advance_version(store, "../skills", skills, ACCEPT)
 
 
+@pytest.mark.parametrize("name", ["x" * 151, "日" * 51, "é" * 76])
+def test_a_name_too_long_for_a_folder_is_refused_by_its_bytes(store, name):
+    with pytest.raises(ValueError, match="use at most 150"):
+        read_seed(store, name)
+    assert check_name("seed", "日" * 50) == "日" * 50
+
+
 @given(st.text(max_size=200))
 def test_a_checked_name_is_one_folder_below(name):
     try:
@@ -533,7 +604,7 @@ def test_init_seed(store, workspace):
     meta = SeedMeta(
         skills_version="v1", prompts_version="v1", questions_ref="questions", eval_run_id="pilot_eval_v1"
     )
-    lineage = Lineage(("a", "é"), 0, ("first",))
+    lineage = Lineage(*seen("a", "é"), 0, ("first",))
     files = {"pools_path": workspace / POOLS, "db_path": workspace / RUN_DB}
     seed = init_seed(store, "pilot", meta, lineage, **files)
     assert seed == read_seed(store, "pilot") == init_seed(store, "pilot", meta, lineage, **files)
@@ -542,7 +613,7 @@ def test_init_seed(store, workspace):
     assert seed.pools_path.read_bytes() == (workspace / POOLS).read_bytes()
     assert run_row(seed.db_path, "pilot_eval_v1")["skills_version"] == "v1"
     with pytest.raises(StoreError, match="is another seed"):
-        init_seed(store, "pilot", meta, Lineage(("b",), 0), **files)
+        init_seed(store, "pilot", meta, Lineage(*seen("b"), 0), **files)
     with pytest.raises(dataclasses.FrozenInstanceError):
         seed.name = "other"
 
@@ -575,7 +646,7 @@ def test_a_damaged_seed_is_named(store, workspace, file):
 def test_promotion_takes_versions_pools_rows_and_lineage_along(store, workspace):
     seed = promote(store, workspace)
     assert (seed.meta.skills_version, seed.meta.prompts_version) == ("v1", "v1")
-    assert seed.lineage == Lineage(("a", "b", "c"), 7)
+    assert seed.lineage == Lineage(*seen("a", "b", "c"), 7)
     assert promote(store, workspace) == seed
 
 
@@ -584,9 +655,39 @@ def test_what_a_parent_was_trained_on_is_inherited(store, workspace):
     write_json_atomic(workspace / MANIFEST, {"seed": "after-pilot"})
     write_pools(workspace, split_seed=8, test=["a-test"], validation=["d"], diagnosis=["c", "e"])
     second = promote(store, workspace, name="second")
-    assert second.lineage == Lineage(("a", "b", "c", "d", "e"), 8, ("after-pilot",))
+    assert second.lineage == Lineage(*seen("a", "b", "c", "d", "e"), 8, ("after-pilot",))
     write_json_atomic(workspace / MANIFEST, {"seed": "second"})
     assert promote(store, workspace, name="third").lineage.parents == ("after-pilot", "second")
+
+
+def test_another_question_under_a_trained_id_hides_neither_of_the_two(store, workspace):
+    promote(store, workspace)
+    write_json_atomic(workspace / MANIFEST, {"seed": "after-pilot"})
+    pools = json.loads((workspace / POOLS).read_text("utf-8"))
+    write_json_atomic(workspace / POOLS, {**pools, "texts": {**pools["texts"], "a": "another text"}})
+    second = promote(store, workspace, name="second")
+    assert {"text of a", "another text"} < set(second.lineage.trained_texts)
+
+
+@pytest.mark.parametrize("manifest", [{}, [], None, "seed"])
+def test_a_manifest_without_a_seed_field_is_named(store, workspace, manifest):
+    write_json_atomic(workspace / MANIFEST, manifest)
+    with pytest.raises(StoreError, match=r"manifest\.json: is not a manifest"):
+        lineage_of(store, workspace)
+
+
+def test_an_evaluation_that_failed_or_answered_nothing_is_no_seed(store, workspace):
+    with contextlib.suppress(RuntimeError), HarnessLog(workspace / RUN_DB, "failed") as log:
+        log.set_run_versions("failed", "v1", "v1", "questions")
+        log.insert_many("predictions", [{"question_id": "a", "correct": 1}])
+        raise RuntimeError("no endpoint")
+    with HarnessLog(workspace / RUN_DB, "empty") as log:
+        log.set_run_versions("empty", "v1", "v1", "questions")
+    with pytest.raises(StoreError, match="run failed: is failed, not completed"):
+        promote(store, workspace, run="failed")
+    with pytest.raises(StoreError, match="run empty: has no predictions"):
+        promote(store, workspace, run="empty")
+    assert list_seeds(store) == []
 
 
 def test_a_lost_parent_is_an_error_and_not_an_empty_lineage(store, workspace):
@@ -658,7 +759,9 @@ def test_promotion_without_pools_is_refused(store, workspace):
     for broken in [
         [],
         {"validation": ["a"]},
-        {"cut": {"split_seed": 0}, "validation": [{"id": "a"}], "diagnosis": []},
+        {"cut": {"split_seed": 0}, "validation": [{"id": "a"}], "diagnosis": [], "texts": {}},
+        {"cut": {"split_seed": 0}, "validation": ["a"], "diagnosis": []},
+        {"cut": {"split_seed": 0}, "validation": ["a"], "diagnosis": [], "texts": {"b": "text of b"}},
     ]:
         write_json_atomic(workspace / POOLS, broken)
         with pytest.raises(StoreError, match=r"pools\.json: is not a file of pools"):

@@ -49,7 +49,8 @@ def template(tmp_path):
     (here / "pilot").mkdir()
     write_json_atomic(here / "pilot" / MANIFEST, {"seed": None})
     ids = {pool: [pool] for pool in ("test", "validation", "diagnosis")}
-    write_json_atomic(here / "pilot" / POOLS, {"cut": {"split_seed": 7}, **ids})
+    texts = {pool: f"text of {pool}" for pool in ids}
+    write_json_atomic(here / "pilot" / POOLS, {"cut": {"split_seed": 7}, "texts": texts, **ids})
     with HarnessLog(here / "pilot" / RUN_DB, "pilot_eval_v1") as log:
         log.create_table(
             "predictions", {"question_id": "TEXT NOT NULL", "correct": "INTEGER"}, ["run_id", "question_id"]

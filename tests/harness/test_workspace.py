@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from killed import temporaries
 
 from core.evolution.protocols import PromptStore, SkillStore
+from core.questions.duplicates import question_digest
 from core.types import GeneratedQuestion
 from harness.log import HarnessLog
 from harness.pools import Cut, build_pools, save_pools
@@ -81,13 +82,21 @@ def workspace(tmp_path, store, questions):
     return tmp_path / "pilot"
 
 
+def evaluate(workspace, run_id):
+    """An evaluation run of v2 and v1 with one answer."""
+    with HarnessLog(workspace / RUN_DB, run_id) as log:
+        log.create_table("predictions", {"question_id": "TEXT NOT NULL"}, ["run_id", "question_id"])
+        log.insert("predictions", {"question_id": "validation"})
+        log.set_run_versions(run_id, "v2", "v1", "questions")
+
+
 @pytest.fixture
 def seed(workspace, store):
     """A seed promoted from the workspace."""
     ids = {pool: [pool] for pool in ("test", "validation", "diagnosis")}
-    write_json_atomic(workspace / POOLS, {"cut": {"split_seed": 7}, **ids})
-    with HarnessLog(workspace / RUN_DB, "pilot_eval_v2") as log:
-        log.set_run_versions("pilot_eval_v2", "v2", "v1", "questions")
+    texts = {pool: f"text of {pool}" for pool in ids}
+    write_json_atomic(workspace / POOLS, {"cut": {"split_seed": 7}, "texts": texts, **ids})
+    evaluate(workspace, "pilot_eval_v2")
     return promote_to_seed(store, workspace, "v2", "pilot_eval_v2", "after-pilot")
 
 
@@ -146,8 +155,10 @@ def test_a_version_name_never_leads_out_of_the_workspace(workspace, store, versi
 
 
 def test_a_manifest_that_points_out_of_the_workspace_is_refused(workspace, store):
-    update_manifest(workspace, current=VersionPair("../../store/skills/v1", "v1"))
-    with pytest.raises(StoreError, match="leads out of"):
+    stored = json.loads((workspace / MANIFEST).read_text("utf-8"))
+    stored["current"]["skills"] = "../../store/skills/v1"
+    write_json_atomic(workspace / MANIFEST, stored)
+    with pytest.raises(StoreError, match=r"manifest\.json: is not a manifest: .*current: version"):
         resolve_paths(workspace, store)
 
 
@@ -173,6 +184,26 @@ def test_init_workspace_from_seed_missing_questions(tmp_path, store, seed):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("questions_ref", ["", "  ", None])
+def test_init_workspace_without_a_path_to_questions_makes_nothing(tmp_path, store, questions_ref):
+    with pytest.raises(StoreError, match="questions_ref: a path is expected"):
+        init_workspace(tmp_path / "new" / "pilot", store, V1, questions_ref)
+    assert not (tmp_path / "new").exists()
+
+
+def test_paths_may_be_text(tmp_path, store, questions):
+    pilot = str(tmp_path / "pilot")
+    with workspace_lock(pilot):
+        init_workspace(pilot, str(store), V1, questions)
+    use_versions(pilot, str(store), V2)
+    update_best(pilot, V2)
+    assert record_run(pilot, "pilot_baseline").is_dir()
+    paths = resolve_paths(pilot, str(store))
+    assert paths == resolve_paths(Path(pilot), store)
+    assert VersionedSkillStore(str(paths.skills_dir)).list() == ["default-strategy.md", "order.md"]
+    assert archive_workspace(pilot).is_dir()
+
+
 def test_init_workspace_from_a_seed_that_does_not_exist(tmp_path, store, questions):
     with pytest.raises(StoreError, match="has no seed 'nobody'"):
         init_workspace_from_seed(tmp_path / "second", store, "nobody", questions)
@@ -182,11 +213,9 @@ def test_init_workspace_from_a_seed_that_does_not_exist(tmp_path, store, questio
 def test_a_chain_of_experiments_hands_on_what_was_trained(tmp_path, store, seed, questions):
     second = tmp_path / "second"
     init_workspace_from_seed(second, store, "after-pilot", questions)
-    write_json_atomic(
-        second / POOLS, {"cut": {"split_seed": 8}, "test": [], "validation": [], "diagnosis": ["new"]}
-    )
-    with HarnessLog(second / RUN_DB, "second_eval_v2") as log:
-        log.set_run_versions("second_eval_v2", "v2", "v1", "questions")
+    pools = {"texts": {"new": "text of new"}, "test": [], "validation": [], "diagnosis": ["new"]}
+    write_json_atomic(second / POOLS, {"cut": {"split_seed": 8}, **pools})
+    evaluate(second, "second_eval_v2")
     lineage = promote_to_seed(store, second, "v2", "second_eval_v2", "after-second").lineage
     assert lineage.trained_ids == ("diagnosis", "new", "validation")
     assert lineage.parents == ("after-pilot",)
@@ -213,19 +242,20 @@ def test_promotion_counts_as_seen_what_the_pools_put_into_validation_and_diagnos
     ]
     pools = build_pools(questions, Cut(test_size=3, val_size=3, split_seed=5))
     save_pools(pools, workspace / POOLS)
-    with HarnessLog(workspace / RUN_DB, "pilot_eval_v2") as log:
-        log.set_run_versions("pilot_eval_v2", "v2", "v1", "questions")
+    evaluate(workspace, "pilot_eval_v2")
     lineage = promote_to_seed(store, workspace, "v2", "pilot_eval_v2", "after-pilot").lineage
     ids = pools.ids()
     assert set(lineage.trained_ids) == {*ids["validation"], *ids["diagnosis"]}
     assert len(lineage.trained_ids) == len(words) - len(ids["test"])
+    assert set(lineage.trained_texts) == {*map(question_digest, pools.validation + pools.diagnosis)}
     assert lineage.split_seed == 5
 
 
-PAIRS = st.builds(VersionPair, st.text(), st.text())
+VERSIONS = st.integers(1, 999).map("v{}".format)
+PAIRS = st.builds(VersionPair, VERSIONS, VERSIONS)
 MANIFESTS = st.builds(
     Manifest,
-    st.text(),
+    st.text().filter(str.strip),
     st.none() | st.text(),
     PAIRS,
     st.none() | PAIRS,
@@ -247,6 +277,34 @@ def test_a_broken_manifest_is_named(workspace, text):
     (workspace / MANIFEST).write_text(text)
     with pytest.raises(StoreError, match=r"pilot/manifest\.json"):
         load_manifest(workspace)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"best": "v2"}, "best: a VersionPair"),
+        ({"current": None}, "current: a VersionPair"),
+        ({"current": VersionPair("v1", None)}, "current: version None"),
+        ({"best": VersionPair("", "")}, "best: version ''"),
+        ({"best": VersionPair("../runs", "v1")}, r"best: version '\.\./runs'"),
+        ({"current": VersionPair("v55", "v1")}, "skills v55 was never in force here"),
+        ({"current": VersionPair("v1", "v66")}, "prompts v66 was never in force here"),
+        ({"questions_ref": " "}, "questions_ref"),
+        ({"runs": "abc"}, "runs"),
+        ({"runs": (1,)}, "runs"),
+        ({"seed": 5}, "seed"),
+    ],
+)
+def test_a_manifest_that_could_not_be_read_again_is_never_written(workspace, store, change, named):
+    before = (workspace / MANIFEST).read_bytes()
+    with pytest.raises(StoreError, match=named):
+        update_manifest(workspace, **change)
+    assert (workspace / MANIFEST).read_bytes() == before
+
+
+def test_a_best_that_is_no_version_is_refused(workspace):
+    with pytest.raises(StoreError, match="best: version ''"):
+        update_best(workspace, VersionPair("", ""))
 
 
 def test_load_manifest_without_a_workspace(tmp_path):
@@ -358,6 +416,13 @@ def test_versioned_skill_store_list(workspace, store):
         "order.md",
     ]
     assert VersionedSkillStore(store / "skills" / "v1").list() == ["default-strategy.md", "order.md"]
+
+
+def test_a_folder_that_is_not_there_is_an_error_and_not_an_empty_store(tmp_path):
+    with pytest.raises(StoreError, match="typo: there is no such folder"):
+        VersionedSkillStore(tmp_path / "typo").list()
+    with pytest.raises(StoreError, match="typo: there is no such folder"):
+        VersionedPromptStore(tmp_path / "typo").read("system.md")
 
 
 def test_versioned_prompt_store(workspace, store):
