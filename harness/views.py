@@ -55,7 +55,8 @@ def wilson_interval(share: float | None, n: int) -> tuple[float | None, float | 
     centre = share + Z**2 / (2 * n)
     reach = Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2))
     scale = 1 + Z**2 / n
-    return max(0.0, (centre - reach) / scale), min(1.0, (centre + reach) / scale)
+    low, high = (centre - reach) / scale, (centre + reach) / scale
+    return max(0.0, min(low, share)), min(1.0, max(high, share))  # rounding may not put the share outside
 
 # %% ../nbs/15_views.ipynb #144e781a
 def _with(
