@@ -184,11 +184,9 @@ def same_text(found: RowComparison) -> bool:
     return all(hashes_of(found.base[name]) == hashes_of(found.cand[name]) for name in found.base)
 
 
-def is_better(found: RowComparison, *, accuracy: float | None, best: float | None, tau: float) -> bool:
-    """Whether the second side may be the new best. accuracy: its own; best: that of the best so far."""
-    if accuracy is None or (best is not None and accuracy <= best) or same_text(found):
-        return False
-    return reaches(found.comparison, tau)
+def is_better(found: RowComparison, tau: float) -> bool:
+    """Whether the second side is, pair by pair, the better one, and not the same text."""
+    return not same_text(found) and reaches(found.comparison, tau)
 
 # %% ../nbs/11b_evaluation.ipynb #32baa63f
 async def put_together(parts: Parts, base: Side, pair: VersionPair, *, not_from: str) -> Evaluation:

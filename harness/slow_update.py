@@ -113,7 +113,7 @@ async def ask_for_best(
         cand=measured_side(parts, evaluation),
         epoch=state.epoch,
     )
-    if not is_better(found, accuracy=accuracy, best=best.acc, tau=parts.config.gate_slow_tau):
+    if not is_better(found, parts.config.gate_slow_tau):
         return state
     chosen = Best(evaluation.pair.skills, evaluation.pair.prompts, evaluation.run_id, accuracy)
     await asyncio.to_thread(update_best, parts.paths.workspace_dir, evaluation.pair)

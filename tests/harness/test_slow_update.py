@@ -247,6 +247,15 @@ async def test_slow_update_best_strict_greater(lab):
     assert lab.events("best_changed")[""]["run_id"] == "run_e2_R"
 
 
+async def test_a_better_pair_that_is_not_strictly_more_accurate_is_no_new_best(lab):
+    state = await accept(lab, await begin(lab), "content", "mends v-content-01")
+    lab.script.overrides = {("run_e1_R", name): None for name in ("v-other-00", "v-other-02")}
+    state = await up_to(lab, state, "best")
+    measured = await read_evaluation(lab.parts, "run_e1_R", state.r_versions)
+    assert measured.score.accuracy == state.best.acc == 0.5  # 14 of 28, 15 of 30; 1 improved, 0 regressed
+    assert state.best.run_id == "run_baseline"
+
+
 async def test_greater_accuracy_alone_does_not_make_a_best(lab):
     state = await accept(lab, await begin(lab), "content", "mends v-content-01 v-content-03")
     state = await up_to(lab.with_config(gate_slow_tau=0.9), state, "best")
