@@ -107,10 +107,10 @@ async def test_the_scorer_sees_texts_in_the_agreed_form_and_no_ids(scorer, quest
 async def test_letters_written_in_the_options_are_not_scored_but_submitted(scorer, tools):
     question = GeneratedQuestion(
         "q", "tiny", "order", "What happens after the boat drifts under a bridge?",
-        ("C. A miller lifts it out of the wheel.", "A. It sinks."), "C",
+        ("B. A miller lifts it out of the wheel.", "A. It sinks."), "B",
     )  # fmt: skip
     result = await run(scorer, question, tools)
-    assert result.result["answer"] == "C"
+    assert result.result["answer"] == "B"
     assert scorer.asked[-1][1] == (" A miller lifts it out of the wheel.", " It sinks.")
 
 
