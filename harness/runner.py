@@ -160,6 +160,15 @@ class Runner:
         if problems := self._missing_parts():
             raise ConfigError("runner", problems)
 
+    @classmethod
+    def from_config(cls, config: RunConfig, **options: Any) -> "Runner":
+        """The runner with what the configuration names: models, films, proposer; see `runner_from_config`."""
+        from harness.from_config import (
+            runner_from_config,
+        )  # here: who brings their own parts needs no adapter
+
+        return runner_from_config(config, **options)
+
     def _missing_parts(self) -> list[str]:
         problems = []
         if self._agent["llm"] is None and self._agent["agent_factory"] is None:
@@ -186,15 +195,20 @@ class Runner:
         return load_benchmark(self.config.questions)
 
     def run(self, *, resume: bool = False, fresh: bool = False) -> Any:
-        """Runs the configuration's mode to its end, from a script or a notebook; its result."""
+        """Runs the configuration's mode to its end, from a script or a notebook; its result.
+
+        Mode `diagnose` looks at the baseline of the training run `run_id`; `diagnose()` at any run.
+        """
         config = self.config
         if config.mode == "promote":
             return self.promote(config.version, config.eval_run_id, config.name)
-        if config.mode == "train":
-            return run_blocking(self.train(resume=resume, fresh=fresh))
-        if config.mode == "eval":
-            return run_blocking(self.eval(config.version, config.pool))
-        return run_blocking(self.infer() if config.mode == "infer" else self.diagnose(config.run_id))
+        work = {
+            "train": lambda: self.train(resume=resume, fresh=fresh),
+            "eval": lambda: self.eval(config.version, config.pool),
+            "infer": self.infer,
+            "diagnose": lambda: self.diagnose(RunIds(config.run_id).baseline()),
+        }
+        return run_blocking(work[config.mode]())
 
     async def infer(self) -> InferenceResult:
         """Answers the questions with the pair in force; those of a sealed test pool are left out."""
@@ -227,7 +241,8 @@ class Runner:
     async def diagnose(self, run_id: str) -> DiagnosisResult:
         """Diagnoses the rollouts of a run; metrics and judgements become rows."""
         with workspace_lock(self.workspace_dir):
-            async with self._parts(self._run_name(), lambda names: f"{run_id}_diagnosis") as parts:
+            run_name = run_id.partition("_")[0]
+            async with self._parts(run_name, lambda names: f"{run_id}_diagnosis") as parts:
                 sql = "SELECT skills_version FROM _runs WHERE run_id = ? AND skills_version IS NOT NULL"
                 found = parts.log.query(sql, (run_id,))
                 current = load_manifest(self.workspace_dir).current.skills
@@ -245,6 +260,8 @@ class Runner:
         Raises what `how_to_begin` raises; `ConfigError` for a resume with other questions, pools or agent;
         `InfraError` and `ProviderError` when nothing can be answered any more (a resume then goes on).
         """
+        if self._proposer is None and self._evolve_llm is None:
+            raise ConfigError("runner", ["proposer: nobody proposes edits; give a proposer or an evolve_llm"])
         beginning = how_to_begin(self.workspace_dir, resume=resume, fresh=fresh)
         with workspace_lock(self.workspace_dir):
             checkpoint = self._begin(beginning)

@@ -1,0 +1,417 @@
+"""The runner: its parts, its modes, how a workspace may begin, the plan, budgets, and who may go on."""
+
+import asyncio
+import dataclasses
+import json
+
+import pytest
+from filelock import FileLock
+from training_runs import (
+    Asked,
+    canonical_state,
+    differences,
+    make_config,
+    make_runner,
+    make_world,
+    query,
+    quick_disk,
+    watched,
+)
+
+from core.adapters.simulated_edits import MIXED
+from core.adapters.telemetry import NullTelemetry
+from core.protocols import ProviderError
+from core.types import LoopResult
+from harness.checkpoint import CheckpointWarning
+from harness.config import ConfigError, RunConfig
+from harness.run_plan import plan_run
+from harness.runner import Runner, how_to_begin, run_blocking
+from harness.workspace import WorkspaceLocked, load_manifest, workspace_lock
+
+WORLD = make_world(n_questions=120)
+SMALL = {"epochs": 1, "val_size": 24, "test_size": 16}
+
+
+@pytest.fixture(autouse=True)
+def _quick():
+    with quick_disk():
+        yield
+
+
+class ScopedAgent:
+    """An agent whose answers a test decides; `decide(scope, question)` gives the answer, or raises."""
+
+    fingerprint, deterministic = "ScopedAgent/1", False
+
+    def __init__(self, decide, scope=""):
+        self.decide, self.scope = decide, scope
+
+    def for_scope(self, scope):
+        return ScopedAgent(self.decide, scope)
+
+    async def run(self, question, system_prompt, user_prompt, tools, plugins=()):
+        answer = self.decide(self.scope, question)
+        result = {"answer": answer, "confidence": 0.5, "evidence": "", "reasoning": ""}
+        return LoopResult(result, (), 1, None, None, "finished")
+
+
+def right(scope, question):
+    return question.answer
+
+
+# Putting it together
+
+
+def test_runner_init(tmp_path):
+    config = make_config(tmp_path / "run", WORLD)
+    tools = {"telemetry": NullTelemetry(), "tool_dispatch_fn": WORLD.tools_for}
+    assert Runner(config, agent_factory=WORLD.agent, **tools).config == config
+    with pytest.raises(ConfigError, match="agent_factory"):
+        Runner(config, **tools)
+    soft = dataclasses.replace(config, soft_metric=True)
+    with pytest.raises(ConfigError, match="judge"):
+        Runner(soft, agent_factory=WORLD.agent, **tools)
+    with pytest.raises(ConfigError, match="store_dir"):
+        Runner(RunConfig(), agent_factory=WORLD.agent, **tools)
+
+
+def test_nobody_who_proposes_is_told_before_anything_is_paid(tmp_path):
+    asked = Asked(tmp_path / "asked.txt")
+    config = make_config(tmp_path / "run", WORLD, **SMALL)
+    runner = make_runner(config, WORLD, agent=watched(WORLD, asked), proposer=None)
+    with pytest.raises(ConfigError, match="propose"):
+        runner.run()
+    assert asked.scopes() == []
+    assert not (tmp_path / "run" / "experiment").exists()
+
+
+@pytest.mark.parametrize(
+    ("workspace", "flags", "outcome"),
+    [
+        ("any", {"resume": True, "fresh": True}, ValueError),
+        ("absent", {"resume": True, "fresh": False}, RuntimeError),
+        ("exists", {"resume": True, "fresh": False}, RuntimeError),
+        ("checkpoint", {"resume": True, "fresh": False}, "resume"),
+        ("exists", {"resume": False, "fresh": True}, "archive"),
+        ("checkpoint", {"resume": False, "fresh": False}, SystemExit),
+        ("exists", {"resume": False, "fresh": False}, SystemExit),
+        ("absent", {"resume": False, "fresh": False}, "create"),
+        ("absent", {"resume": False, "fresh": True}, "create"),
+    ],
+)
+def test_how_a_workspace_begins(tmp_path, workspace, flags, outcome):
+    folder = tmp_path / "experiment"
+    if workspace != "absent":
+        folder.mkdir()
+    if workspace == "checkpoint":
+        (folder / "checkpoint.json").write_text("{}", encoding="utf-8")
+    before = sorted(tmp_path.rglob("*"))
+    if isinstance(outcome, str):
+        assert how_to_begin(folder, **flags) == outcome
+    else:
+        with pytest.raises(outcome):
+            how_to_begin(folder, **flags)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_start_without_a_flag_names_both_and_touches_nothing(tmp_path):
+    config = make_config(tmp_path / "run", WORLD, **SMALL)
+    make_runner(config, WORLD).run()
+    before = canonical_state(tmp_path / "run")
+    with pytest.raises(SystemExit, match=r"--resume.*--fresh"):
+        make_runner(config, WORLD).run()
+    assert canonical_state(tmp_path / "run") == before
+
+
+def test_a_fresh_start_keeps_the_old_workspace_under_another_name(tmp_path):
+    config = make_config(tmp_path / "run", WORLD, **SMALL)
+    first = make_runner(config, WORLD).run()
+    again = make_runner(config, WORLD).run(fresh=True)
+    (archived,) = (tmp_path / "run").glob("experiment-*")
+    assert load_manifest(archived).runs == ("sim",)
+    assert (again.spent, again.steps) == (first.spent, first.steps)
+
+
+def test_a_second_process_is_refused_before_it_touches_anything(tmp_path):
+    config = make_config(tmp_path / "run", WORLD, **SMALL)
+    make_runner(config, WORLD).run()
+    with FileLock(tmp_path / "run" / ".experiment.lock"), pytest.raises(WorkspaceLocked):
+        make_runner(config, WORLD).run(resume=True)
+
+
+async def test_the_same_call_works_inside_a_running_event_loop(tmp_path):
+    config = make_config(tmp_path / "run", WORLD, **SMALL)
+    assert make_runner(config, WORLD).run().status == "completed"
+    assert (await make_runner(config, WORLD).train(resume=True)).status == "completed"
+
+
+def test_run_blocking_raises_what_the_coroutine_raises():
+    async def fails():
+        await asyncio.sleep(0)
+        raise KeyError("gone")
+
+    async def inside():
+        run_blocking(fails())
+
+    for call in (lambda: run_blocking(fails()), lambda: asyncio.run(inside())):
+        with pytest.raises(KeyError, match="gone"):
+            call()
+
+
+# Modes
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    config = make_config(folder, WORLD, **SMALL)
+    with quick_disk():
+        result = make_runner(config, WORLD).run()
+    return folder, config, result
+
+
+def of_mode(trained, **changes):
+    folder, config, _ = trained
+    return make_runner(dataclasses.replace(config, **changes), WORLD), folder
+
+
+def test_runner_infer(trained):
+    runner, folder = of_mode(trained, mode="infer")
+    result = runner.run()
+    pools = json.loads((folder / "experiment" / "pools.json").read_text("utf-8"))
+    assert result.run_id == "sim_infer"
+    assert result.total == len(WORLD.questions) - len(pools["test"])
+    assert not {row.question_id for row in result.predictions} & set(pools["test"])
+
+
+def test_runner_infer_asks_a_sample_when_told_to(trained):
+    runner, _ = of_mode(trained, mode="infer", n_samples=10, run_id="sample")
+    result = runner.run()
+    assert (result.run_id, result.total) == ("sample_infer", 10)
+    assert set(result.per_task_type) == set(WORLD.task_types)
+
+
+def test_runner_eval_backfill_versions(trained):
+    runner, folder = of_mode(trained, mode="eval", version="v1", pool="validation")
+    result = runner.run()
+    (row,) = query(folder, "SELECT * FROM _runs WHERE run_id = ?", result.run_id)
+    assert result.run_id == "sim_eval_v1"
+    assert (row["skills_version"], row["prompts_version"]) == ("v1", "v1")
+    assert row["questions_ref"] == runner.config.questions
+    assert row["status"] == "completed"
+    assert query(folder, "SELECT status FROM _runs WHERE run_id = 'sim'") == [{"status": "completed"}]
+
+
+def test_to_look_at_the_test_pool_is_recorded(trained):
+    runner, folder = of_mode(trained, mode="eval", run_id="peek", version="v1", pool="test")
+    assert runner.run().total > 0
+    events = query(folder, "SELECT run_id FROM _events WHERE event_type = 'unsealed'")
+    assert events == [{"run_id": "peek_eval_v1"}]
+
+
+def test_eval_refuses_a_pool_that_there_is_not(trained):
+    runner, _ = of_mode(trained)
+    with pytest.raises(ValueError, match="holdout"):
+        run_blocking(runner.eval("v1", "holdout"))
+
+
+def test_runner_diagnose(trained):
+    runner, folder = of_mode(trained, mode="diagnose", run_id="sim")
+    diagnosis = runner.run()
+    assert diagnosis.run_id == "sim_baseline"
+    rows = query(folder, "SELECT count(*) AS n FROM question_metrics WHERE run_id = 'sim_baseline'")
+    assert rows[0]["n"] == diagnosis.filter_summary["right"] + diagnosis.filter_summary["wrong"]
+
+
+def test_runner_promote_and_a_run_that_starts_from_the_seed_pays_nothing_twice(trained, tmp_path):
+    runner, folder = of_mode(trained, mode="eval", run_id="promoted", version="v1")
+    evaluated = runner.run()
+    seed = runner.promote("v1", evaluated.run_id, "first")
+    assert seed.meta.eval_run_id == evaluated.run_id
+    asked = Asked(tmp_path / "asked.txt")
+    config = dataclasses.replace(
+        runner.config, mode="train", run_id="next", workspace_dir=str(folder / "next"), start_from="first"
+    )
+    result = make_runner(config, WORLD, agent=watched(WORLD, asked)).run()
+    assert result.status == "completed"
+    first, second = (
+        json.loads((folder / name / "pools.json").read_text("utf-8")) for name in ("experiment", "next")
+    )
+    assert [first[name] for name in ("test", "validation")] == [
+        second[name] for name in ("test", "validation")
+    ]
+    paid = {scope.partition("/")[2] for scope in asked.scopes() if scope.startswith("next_baseline/")}
+    assert paid == set(first["diagnosis"])
+
+
+# The plan
+
+
+def test_the_plan_is_told_before_the_first_paid_call(tmp_path, capsys):
+    told_at_first_call = []
+
+    def before(scope):
+        if not told_at_first_call:
+            told_at_first_call.append(capsys.readouterr().out)
+
+    config = make_config(tmp_path / "run", WORLD, **SMALL)
+    make_runner(config, WORLD, agent=watched(WORLD, before)).run()
+    assert "Plan: 1 epochs" in told_at_first_call[0]
+    assert "ladder of" in told_at_first_call[0]
+
+
+def stage_of(run_id):
+    rest = run_id.partition("_")[2]
+    if "_gate_" in rest:
+        return "gates"
+    if rest.startswith("final"):
+        return "final test"
+    place = rest.split("_", 1)[-1]
+    names = {"R": "R", "R2": "R2", "holdout": "held-out", "mom_old": "momentum", "mom_new": "momentum"}
+    if place.startswith("base_"):
+        return "comparison bases"
+    return names.get(place, "baseline" if rest == "baseline" else "steps")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"epochs": 2, "batch_size": 12, "gate_max_questions": 20, "gate_max_per_step": 1},
+        {"epochs": 2, "holdout_every": 1, "gate_source": "diagnosis+validation", "momentum_samples": 8},
+    ],
+)
+def test_a_run_costs_no_more_than_its_plan_says(tmp_path, changes):
+    folder = tmp_path / "run"
+    config = make_config(folder, WORLD, **{**SMALL, **changes})
+    plans = []
+    runner = make_runner(config, WORLD, evolve_llm=WORLD.evolver_llm(MIXED))
+    real = runner._tell_plan
+    runner._tell_plan = lambda parts: (plans.append(plan_run(parts)), real(parts))
+    result = runner.run()
+    spent = dict.fromkeys(plans[0].rollouts, 0)
+    for row in query(folder, "SELECT run_id FROM predictions WHERE source_run_id IS NULL"):
+        spent[stage_of(row["run_id"])] += 1
+    assert all(spent[stage] <= plans[0].rollouts[stage].greatest for stage in spent), spent
+    assert result.steps <= plans[0].steps.greatest
+    assert sum(spent.values()) == result.spent.rollouts
+    assert plans[0].total.expected / 2 <= result.spent.rollouts <= 2 * plans[0].total.expected
+
+
+def planned(tmp_path, world, *, agent=None, **changes):
+    """The plan of a run; nothing is rolled out."""
+    config = make_config(tmp_path / "run", world, **changes)
+    runner = make_runner(config, world, agent=agent)
+
+    async def plan():
+        with workspace_lock(runner.workspace_dir):
+            runner._begin("create")
+            async with runner._parts("sim", lambda names: names.run) as parts:
+                return plan_run(parts)
+
+    return run_blocking(plan())
+
+
+def test_files_of_types_too_small_for_their_own_are_warned_of(tmp_path):
+    types = tuple(f"type-{number}" for number in range(11))
+    world = make_world(n_questions=60, task_types=types)
+    plan = planned(
+        tmp_path, world, n_task_types=11, val_size=22, test_size=8, eval_min_per_class=2, split_by="question"
+    )
+    assert sum("default-strategy.md" in warning for warning in plan.warnings) == 11
+    assert any("nothing can be accepted" in warning for warning in plan.warnings)
+    assert {file.gain_accepted for file in plan.files} == {None}
+
+
+def test_a_deterministic_agent_with_the_plan_ladder_is_warned_of(tmp_path):
+    still = make_world(n_questions=120, churn=0.0)
+    assert still.agent().deterministic
+    for ladder, warned in (("plan", True), ("stratified", False)):
+        plan = planned(tmp_path / ladder, still, gate_ladder=ladder)
+        assert any("deterministic" in warning for warning in plan.warnings) == warned
+        assert plan.assumed.churn == 0
+
+
+def test_a_budget_that_does_not_pay_for_one_gate_is_warned_of(tmp_path):
+    plan = planned(tmp_path, WORLD, max_rollouts=100)
+    assert any("does not pay for the baseline" in warning for warning in plan.warnings)
+
+
+# Budgets
+
+
+def test_a_run_whose_budget_is_spent_ends_cleanly_and_goes_on_with_a_larger_one(tmp_path):
+    whole = make_config(tmp_path / "whole", WORLD, **SMALL)
+    complete = make_runner(whole, WORLD).run()
+    config = make_config(tmp_path / "run", WORLD, **SMALL, max_rollouts=complete.spent.rollouts // 2)
+    ended = make_runner(config, WORLD).run()
+    assert ended.status == "budget_exhausted"
+    assert "max_rollouts" in ended.explain()
+    rows = query(tmp_path / "run", "SELECT count(*) AS n FROM predictions")
+    assert rows[0]["n"] == config.max_rollouts
+    assert query(tmp_path / "run", "SELECT count(*) AS n FROM _events WHERE event_type = 'budget_exhausted'")
+    larger = dataclasses.replace(config, max_rollouts=0)
+    result = make_runner(larger, WORLD).run(resume=True)
+    assert (result.status, result.spent.rollouts) == ("completed", complete.spent.rollouts)
+    found = differences(canonical_state(tmp_path / "whole"), canonical_state(tmp_path / "run"))
+    assert found == ["tables _events"]
+
+
+# Nothing to learn, nobody there, changes
+
+
+def test_a_run_in_which_everything_is_right_ends_without_a_step(tmp_path):
+    config = make_config(tmp_path / "run", WORLD, **SMALL)
+    result = make_runner(config, WORLD, agent=lambda: ScopedAgent(right)).run()
+    assert (result.status, result.steps) == ("completed", 0)
+    assert result.best.acc == 1.0
+    assert result.final.comparison.difference == 0
+
+
+def test_a_run_in_which_everything_is_wrong_goes_through(tmp_path):
+    def wrong(scope, question):
+        return "B" if question.answer == "A" else "A"
+
+    config = make_config(tmp_path / "run", WORLD, **SMALL)
+    result = make_runner(config, WORLD, agent=lambda: ScopedAgent(wrong)).run()
+    assert result.status == "completed"
+    assert result.steps > 0
+    assert result.current == result.final.first
+
+
+def test_a_dead_provider_stops_the_run_with_its_words_and_a_resume_goes_on(tmp_path):
+    def dead(scope, question):
+        if "_e1_s1/" in scope:
+            raise ProviderError("401: no such key")
+        return right(scope, question) if hash_of(question) % 2 else "Z"
+
+    def hash_of(question):
+        return sum(map(ord, question.question_id))
+
+    config = make_config(tmp_path / "run", WORLD, **SMALL)
+    with pytest.raises(ProviderError, match="no such key"):
+        make_runner(config, WORLD, agent=lambda: ScopedAgent(dead)).run()
+    assert query(tmp_path / "run", "SELECT status FROM _runs WHERE run_id = 'sim'") == [{"status": "failed"}]
+
+    def alive(scope, question):
+        return right(scope, question) if hash_of(question) % 2 else "Z"
+
+    result = make_runner(config, WORLD, agent=lambda: ScopedAgent(alive)).run(resume=True)
+    assert result.status == "completed"
+
+
+@pytest.mark.parametrize("changes", [{"seed": 5}, {"batch_size": 10}, {"max_steps": 9}])
+def test_a_resume_with_other_questions_pools_batches_or_agent_is_refused(trained, changes):
+    runner, _ = of_mode(trained, **changes)
+    with pytest.raises(ConfigError, match=next(iter(changes))):
+        runner.run(resume=True)
+
+
+def test_a_resume_that_decides_differently_warns_and_is_recorded(tmp_path):
+    config = make_config(tmp_path / "run", WORLD, **SMALL)
+    make_runner(config, WORLD).run()
+    bolder = dataclasses.replace(config, gate_alpha=0.1)
+    with pytest.warns(CheckpointWarning, match="gate_alpha"):
+        make_runner(bolder, WORLD).run(resume=True)
+    (event,) = query(tmp_path / "run", "SELECT payload FROM _events WHERE event_type = 'resumed'")
+    assert "gate_alpha: was 0.05, is 0.1" in event["payload"]
