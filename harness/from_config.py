@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['RunTelemetry', 'RunJournal', 'KeptProvider', 'RunModel', 'model_variables', 'Endpoints', 'Services', 'agent_of',
-           'environment_of', 'proposer_of', 'evolver_of', 'judge_of', 'ConfiguredRunner', 'runner_from_config']
+           'environment_of', 'proposer_of', 'evolver_of', 'judge_of', 'ConfiguredRunner', 'Problems',
+           'runner_from_config']
 
 # %% ../nbs/14c_from_config.ipynb #ace383f9
 import contextlib
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -253,18 +254,25 @@ def environment_of(services: Services) -> TreeEnvironment:
         raise ConfigError("trees_dir", [str(error)]) from error
 
 # %% ../nbs/14c_from_config.ipynb #ef8cba53
-def proposer_of(services: Services, environment: TreeEnvironment) -> Proposer | None:
-    """Who proposes edits of skills; `None`: the chat model of `EVOLVE_LLM`. Raises `ConfigError`."""
+def proposer_of(services: Services, environment: TreeEnvironment | None) -> Proposer | None:
+    """Who proposes edits of skills; `None`: the chat model of `EVOLVE_LLM`. Raises `ConfigError`.
+
+    environment: where a line's tools are tried; without it the proposer counts other tactics only.
+    """
     config = services.config
     if config.proposer == "llm":
         return None
     try:
         catalogue = load_catalogue(Path(config.catalogue))
         questions = {question.question_id: question for question in load_benchmark(config.questions)}
-    except (OSError, ValueError) as error:
-        raise ConfigError("proposer catalogue", [str(error)]) from error
+    except OSError as error:
+        problem = f"catalogue: {config.catalogue} could not be read: {error.strerror or error}"
+        raise ConfigError("proposer", [problem]) from error
+    except ValueError as error:
+        raise ConfigError("proposer", [str(error)]) from error
     fit = BM25Fit() if services.model is None else ScorerFit(services.model)
-    return CatalogueProposer(catalogue, fit=fit, reach=SourceReach(questions, environment.tools_for))
+    reach = None if environment is None else SourceReach(questions, environment.tools_for)
+    return CatalogueProposer(catalogue, fit=fit, reach=reach)
 
 # %% ../nbs/14c_from_config.ipynb #cd30b844
 def evolver_of(services: Services) -> KeptProvider | None:
@@ -295,6 +303,26 @@ class ConfiguredRunner(Runner):
             yield parts
 
 # %% ../nbs/14c_from_config.ipynb #fd83caf1
+class Problems:
+    """Gathers what is missing, so that all of it is told at once."""
+
+    def __init__(self):
+        self._found: dict[str, None] = {}
+
+    def made(self, make: Callable[..., Any], *arguments: Any) -> Any:
+        """What `make` makes; `None` when it could not."""
+        try:
+            return make(*arguments)
+        except ConfigError as error:
+            self._found |= dict.fromkeys(error.problems)
+            return None
+
+    def told(self) -> None:
+        """Raises `ConfigError` with all problems, if there are any."""
+        if self._found:
+            raise ConfigError("what the configuration names", list(self._found))
+
+# %% ../nbs/14c_from_config.ipynb #a4af61c1
 def runner_from_config(
     config: RunConfig, *, variables: Mapping[str, str] | None = None, executor: Executor | None = None
 ) -> Runner:
@@ -303,13 +331,19 @@ def runner_from_config(
     Raises `ConfigError` naming what is missing: variables of an endpoint, the folder of trees, the catalogue.
     """
     services = Services(config, model_variables() if variables is None else variables)
-    environment = environment_of(services)
+    problems = Problems()
+    agent = problems.made(agent_of, services)
+    environment = problems.made(environment_of, services)
+    evolver = problems.made(evolver_of, services)
+    judge = problems.made(judge_of, services)
+    proposer = problems.made(proposer_of, services, environment)
+    problems.told()
     return ConfiguredRunner(
         services,
         tool_dispatch_fn=environment.tools_for,
-        proposer=proposer_of(services, environment),
-        evolve_llm=evolver_of(services),
-        judge_llm=judge_of(services),
+        proposer=proposer,
+        evolve_llm=evolver,
+        judge_llm=judge,
         executor=executor,
-        **agent_of(services),
+        **agent,
     )

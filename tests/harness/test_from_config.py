@@ -1,0 +1,165 @@
+"""What a configuration names, built and used through the command line: endpoints, the embedded model."""
+
+import asyncio
+import json
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from cli_runs import HARNESS, data_flags, environment, query, run, write_data
+
+from core.adapters.simulated import SimulatedWorld
+from core.adapters.simulated_edits import MIXED
+from core.types import Message
+
+for name in ("adapters", "core"):
+    sys.path.append(str(Path(__file__).parents[1] / name))
+
+from fault_server import KEY, MODEL, FaultServer  # noqa: E402
+from tiny_llama import write_tiny_gguf  # noqa: E402
+
+SMALL = [
+    *("--epochs", "1", "--run-id", "real", "--batch-size", "16", "--min-class", "2", "--concurrency", "8"),
+    *(
+        "--test-size",
+        "12",
+        "--val-size",
+        "16",
+        "--momentum-samples",
+        "4",
+        "--evolve-targets",
+        "skills+system",
+    ),
+]
+
+
+def make_world() -> SimulatedWorld:
+    return SimulatedWorld(4, n_videos=12, n_questions=72, task_types=("order", "content"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_data(tmp_path, make_world())
+
+
+def replying(role):
+    """A role of the simulated world as the reply of a server."""
+    return lambda body: role.reply([Message(one["role"], one["content"]) for one in body["messages"]])
+
+
+def servers(world) -> dict[str, FaultServer]:
+    roles = {"AGENT": world.agent_llm(), "JUDGE": world.judge_llm(), "EVOLVE": world.evolver_llm(MIXED)}
+    return {name: FaultServer(reply=replying(role)) for name, role in roles.items()}
+
+
+def variables(running: dict[str, FaultServer], **changes: str) -> dict[str, str]:
+    named = {}
+    for name, server in running.items():
+        settings = {"MODEL": MODEL, "BASE_URL": server.base_url, "API_KEY": KEY}
+        named |= {f"{name}_LLM_{setting}": value for setting, value in settings.items()}
+    return {**named, **changes}
+
+
+async def command(arguments, *, cwd, **named: str) -> tuple[int, str, str]:
+    """A command beside servers that run in this process: its exit code, stdout and stderr."""
+    process = await asyncio.create_subprocess_exec(
+        *HARNESS,
+        *arguments,
+        cwd=cwd,
+        env=environment(**named),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    told, complaint = await process.communicate()
+    return process.returncode, told.decode(), complaint.decode()
+
+
+async def test_whole_training_run_through_the_real_client(folder):
+    world = make_world()
+    made = run(["init", ".", *data_flags(folder), "--skills", "skills", *SMALL], cwd=folder, program=HARNESS)
+    assert made.returncode == 0, made.stderr
+    async with AsyncExitStack() as stack:
+        running = {name: await stack.enter_async_context(server) for name, server in servers(world).items()}
+        named = variables(running)
+        train = ["train", "--config", "harness.yaml", "--json", "--prices", f"{{{MODEL}: [1.0, 2.0]}}"]
+        code, told, complaint = await command(train, cwd=folder, **named)
+        assert code == 0, complaint
+        assert json.loads(told)["status"] == "completed"
+        calls = {name: len(server.calls) for name, server in running.items()}
+        assert all(calls.values()), calls
+        again, _, complaint = await command([*train, "--resume"], cwd=folder, **named)
+        assert again == 0, complaint
+        assert {name: len(server.calls) for name, server in running.items()} == calls
+
+    db_path = folder / "workspace" / "harness.db"
+    roles = dict(query(db_path, "SELECT role, count(*) FROM llm_calls WHERE run_id = 'real' GROUP BY role"))
+    assert roles == {"agent": calls["AGENT"], "judge": calls["JUDGE"], "evolver": calls["EVOLVE"]}
+    assert query(db_path, "SELECT count(*) FROM llm_calls WHERE cost IS NULL") == [(0,)]
+    assert query(db_path, "SELECT count(*) FROM gate_evidence")[0][0] > 0
+    assert query(db_path, "SELECT count(*) FROM predictions WHERE stop_reason = 'error'") == [(0,)]
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        assert KEY.encode() not in path.read_bytes(), path
+
+
+async def test_a_wrong_key_ends_with_1_and_the_words_of_the_provider(folder):
+    made = run(["init", ".", *data_flags(folder), "--skills", "skills", *SMALL], cwd=folder, program=HARNESS)
+    assert made.returncode == 0, made.stderr
+    wrong = "sk-wrong-9876543210fedcba"
+    async with FaultServer() as server:
+        named = variables({"AGENT": server, "EVOLVE": server}, AGENT_LLM_API_KEY=wrong)
+        code, told, complaint = await command(["train", "--config", "harness.yaml"], cwd=folder, **named)
+    assert (code, told) == (1, "")
+    assert "Incorrect API key provided" in complaint
+    assert wrong not in complaint
+    assert "Traceback" not in complaint
+    assert len(server.calls) <= 3
+
+
+def test_missing_variables_are_named_before_anything_is_made(folder):
+    made = run(["init", ".", *data_flags(folder), "--skills", "skills", *SMALL], cwd=folder, program=HARNESS)
+    assert made.returncode == 0, made.stderr
+    told = run(["train", "--config", "harness.yaml"], cwd=folder, program=HARNESS)
+    assert told.returncode == 2
+    for role in ("AGENT_LLM", "EVOLVE_LLM"):
+        assert f"not set: {role}_MODEL, {role}_BASE_URL, {role}_API_KEY" in told.stderr
+    assert not (folder / "workspace").exists()
+
+
+def test_keys_may_stand_in_a_dotenv_file_and_nobody_shows_them(folder):
+    made = run(["init", ".", *data_flags(folder), "--skills", "skills", *SMALL], cwd=folder, program=HARNESS)
+    assert made.returncode == 0, made.stderr
+    (folder / ".env").write_text(f"AGENT_LLM_API_KEY={KEY}\nAGENT_LLM_MODEL=m\n", encoding="utf-8")
+    told = run(["train", "--config", "harness.yaml"], cwd=folder, program=HARNESS)
+    assert told.returncode == 2
+    assert "not set: AGENT_LLM_BASE_URL." in told.stderr
+    assert KEY not in told.stderr
+
+
+def test_the_embedded_model_with_a_catalogue_trains_without_any_endpoint(folder):
+    model = write_tiny_gguf(folder / "tiny.gguf")
+    lines = ["order", "content"]
+    for name in lines:
+        text = (folder / "skills" / f"{name}.md").read_text("utf-8")
+        line = f"## Where to look\n\n- The question is about {name}. -> search_1\n"
+        (folder / "skills" / f"{name}.md").write_text(f"{text}\n{line}", encoding="utf-8")
+    catalogue = [
+        f"- The question says {name}. -> first_moments\n  - What is {name}?" for name in ("red", "blue")
+    ]
+    (folder / "catalogue.md").write_text("## Where to look\n\n" + "\n".join(catalogue), encoding="utf-8")
+    local = ["--agent", "local", "--model-path", str(model), "--workers", "1", "--proposer", "catalogue"]
+    local += ["--catalogue", "catalogue.md", "--evolve-targets", "skills", "--no-momentum"]
+    made = run(
+        ["init", ".", *data_flags(folder), "--skills", "skills", *SMALL, *local], cwd=folder, program=HARNESS
+    )
+    assert made.returncode == 0, made.stderr
+    # An empty cache and no package index: the model can only be the one that the flag names.
+    own_cache = {"XDG_CACHE_HOME": str(folder / "cache"), "PIP_NO_INDEX": "1", "JUDGE_LLM_MODEL": "unasked"}
+    told = run(
+        ["train", "--config", "harness.yaml", "--json"], cwd=folder, program=HARNESS, variables=own_cache
+    )
+    assert told.returncode == 0, told.stderr
+    db_path = folder / "workspace" / "harness.db"
+    assert query(db_path, "SELECT count(DISTINCT agent_fingerprint) FROM predictions") == [(1,)]
+    assert query(db_path, "SELECT count(*) FROM predictions WHERE stop_reason = 'error'") == [(0,)]
+    assert query(db_path, "SELECT count(*) FROM llm_calls") == [(0,)]
