@@ -48,7 +48,7 @@ def end_of(lab, state):
         for kind in ("skills", "prompts")
         for name in list_versions(parts.paths.store_dir, kind)
     }
-    manifest = dataclasses.replace(load_manifest(parts.paths.workspace_dir), questions_ref="")
+    manifest = dataclasses.replace(load_manifest(parts.paths.workspace_dir), questions_ref="questions")
     files = {
         path.relative_to(parts.paths.workspace_dir): path.read_bytes()
         for pattern in ("gate_pools*.json", "runs/**/*.json")
