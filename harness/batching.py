@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping
 
+from core.questions import check_correctness
 from core.types import GeneratedQuestion
 
 # %% ../nbs/05_batching.ipynb #7c58652c
@@ -109,9 +110,11 @@ def build_batches(
     in each class, as far as they last. A task type with at most `min_class` selected questions is never
     split; of a larger one, the numbers in any two batches that had room differ by at most one.
 
-    No wrong question at all gives `([], 0)`. Raises `ValueError` for parameters out of range.
+    No wrong question at all gives `([], 0)`. Raises `ValueError` for parameters out of range, and for a
+    correctness that is something else (a NumPy bool is).
     """
     _validate_params(batch_size, min_class, correct_ratio)
+    check_correctness(correctness)
     groups = _select_mixed_by_task_type(questions, correctness, correct_ratio, seed)
     n_selected = sum(map(len, groups.values()))
     batches: list[list[GeneratedQuestion]] = [[] for _ in range(math.ceil(n_selected / batch_size))]

@@ -20,9 +20,10 @@ from fractions import Fraction
 from pathlib import Path
 
 from core.evolution.gate_types import LadderKind
+from core.questions import check_correctness
 from core.types import GeneratedQuestion
 from .baseline_cache import BaselineCache, agent_fingerprint, prompts_hash, skill_hash
-from .store import write_json_atomic
+from .store import StoreError, read_json, write_json_atomic
 
 # %% ../nbs/06_gate_ladder.ipynb #3bb20bc9
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class LadderEntry:
     """One question of a ladder.
 
     p_hat: estimated chance of a right answer, in [0, 1]. n_obs: answers that it rests on. is_probe: asked to
-    see whether an edit breaks what already worked. weight: positive integer, how much its pair counts.
+    see whether an edit breaks what already worked. weight: positive integer, how much its pair counts. Raises
+    `ValueError` for figures out of range.
     """
 
     question_id: str
@@ -39,6 +41,12 @@ class LadderEntry:
     n_obs: int
     is_probe: bool
     weight: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p_hat <= 1:
+            raise ValueError(f"question {self.question_id!r}: p_hat {self.p_hat} is not in [0, 1]")
+        if self.n_obs < 0 or self.weight < 1:
+            raise ValueError(f"question {self.question_id!r}: n_obs {self.n_obs}, weight {self.weight}")
 
     @property
     def information(self) -> float:
@@ -81,7 +89,7 @@ def order_cold(entries: Iterable[LadderEntry], seed: int) -> list[LadderEntry]:
     return [*two_to_one(wrong, right), *unknown]
 
 # %% ../nbs/06_gate_ladder.ipynb #d792ea38
-def _check_distinct(questions: Sequence[GeneratedQuestion]) -> None:
+def _check_distinct(questions: Iterable[GeneratedQuestion | LadderEntry]) -> None:
     counts = Counter(question.question_id for question in questions)
     if doubled := sorted(name for name, count in counts.items() if count > 1):
         raise ValueError(f"ladder: question {doubled[0]!r} is there twice; ids must be distinct")
@@ -97,9 +105,11 @@ def build_cold_entries(
     """The cold ladder of some questions, most informative first, probes at the tail.
 
     correctness: question id -> right or wrong in the baseline run; a question that is `None` or not there was
-    not observed. n_probes: how many of the right ones become probes. Raises `ValueError` for a doubled id.
+    not observed. n_probes: how many of the right ones become probes. Raises `ValueError` for a doubled id, or
+    a correctness that is something else.
     """
     _check_distinct(questions)
+    check_correctness(correctness)
     entries = [_cold_entry(one, correctness.get(one.question_id)) for one in questions]
     right = [one for one in entries if one.n_obs and one.p_hat > NEVER_OBSERVED]
     probes = seeded_order(right, seed, "probes")[:n_probes]
@@ -247,13 +257,16 @@ class GatePools:
     """Entries by task type, from which ladders are cut.
 
     fingerprint: what they were made for (`ladder_fingerprint`). n_probes: probes of one ladder. warm: true
-    after the first `update_probs`.
+    after the first `update_probs`. Raises `ValueError` when a question is in them twice.
     """
 
     entries: Mapping[str, tuple[LadderEntry, ...]]
     fingerprint: str
     n_probes: int
     warm: bool = False
+
+    def __post_init__(self) -> None:
+        _check_distinct(itertools.chain.from_iterable(self.entries.values()))
 
     def ladder_for(
         self,
@@ -294,7 +307,7 @@ class GatePools:
         }
         return dataclasses.replace(self, entries=updated, warm=True)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Writes the pools as JSON, atomically."""
         write_json_atomic(path, {"schema": SCHEMA_VERSION, **dataclasses.asdict(self)})
 
@@ -326,21 +339,41 @@ def ladder_fingerprint(question_ids: Iterable[str], *, n_probes: int, seed: int,
     return hashlib.sha1(content.encode(), usedforsecurity=False).hexdigest()
 
 # %% ../nbs/06_gate_ladder.ipynb #5051def9
-def read_gate_pools(path: Path) -> GatePools:
+def read_gate_pools(path: str | Path) -> GatePools:
     """The pools that `GatePools.save` wrote. Raises `RuntimeError` naming the file if it can not be read."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         entries = {
             task_type: tuple(LadderEntry(**one) for one in entries)
             for task_type, entries in content["entries"].items()
         }
         return GatePools(entries, content["fingerprint"], content["n_probes"], content["warm"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (StoreError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RuntimeError(f"{path}: can not be read as gate pools: {error!r}") from error
 
 # %% ../nbs/06_gate_ladder.ipynb #e5b23c4f
+def _check_fits(
+    path: Path, pools: GatePools, questions: Iterable[GeneratedQuestion], wanted: str, n_probes: int
+) -> None:
+    """Raises `RuntimeError` unless the pools were made for these questions and parameters, and hold them."""
+    if pools.fingerprint != wanted:
+        raise RuntimeError(
+            f"{path}: made for other questions or parameters: its fingerprint is {pools.fingerprint},"
+            f" this run's is {wanted}; go on with the run it belongs to, or start a fresh one"
+        )
+    held = {(one.question_id, task_type) for task_type, group in pools.entries.items() for one in group}
+    asked = {(one.question_id, one.task_type) for one in questions}
+    if differing := sorted(held ^ asked):
+        name, task_type = differing[0]
+        where = "in the file, not in the data" if differing[0] in held else "in the data, not in the file"
+        raise RuntimeError(f"{path}: question {name!r} of type {task_type!r} is {where}; start a fresh run")
+    if pools.n_probes != n_probes:
+        held_probes = f"n_probes is {pools.n_probes}, this run's is {n_probes}"
+        raise RuntimeError(f"{path}: {held_probes}; start a fresh run")
+
+# %% ../nbs/06_gate_ladder.ipynb #41e6dc8b
 def build_or_load_gate_pools(
-    path: Path,
+    path: str | Path,
     questions: Sequence[GeneratedQuestion],
     correctness: Mapping[str, bool | None],
     *,
@@ -351,18 +384,15 @@ def build_or_load_gate_pools(
     """The pools in the file, or cold ones from the baseline's correctness, which are saved there.
 
     Raises `RuntimeError` that names both fingerprints when the file was made for other questions or
-    parameters.
+    parameters, and what differs when it does not hold what it says.
     """
+    path = Path(path)
     wanted = ladder_fingerprint(
         (one.question_id for one in questions), n_probes=n_probes, seed=seed, source=source
     )
     if path.exists():
         pools = read_gate_pools(path)
-        if pools.fingerprint != wanted:
-            raise RuntimeError(
-                f"{path}: made for other questions or parameters: its fingerprint is {pools.fingerprint},"
-                f" this run's is {wanted}; go on with the run it belongs to, or start a fresh one"
-            )
+        _check_fits(path, pools, questions, wanted, n_probes)
         return pools
     _check_distinct(questions)
     by_type: dict[str, list[GeneratedQuestion]] = {}

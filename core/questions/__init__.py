@@ -4,6 +4,6 @@
 """
 
 from core.questions.loading import load_benchmark
-from core.questions.sampling import stratified_sample
+from core.questions.sampling import check_correctness, stratified_sample
 
-__all__ = ["load_benchmark", "stratified_sample"]
+__all__ = ["check_correctness", "load_benchmark", "stratified_sample"]

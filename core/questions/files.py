@@ -38,7 +38,10 @@ def question_files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise ValueError(f"{path}: no such file or folder; name the one that holds the questions")
-    visible = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
+    try:
+        visible = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
+    except OSError as error:
+        raise ValueError(f"{path}: could not be read: {error.strerror or error}") from None
     files = sorted(file for file in visible if file.suffix.lower() in READERS)
     if not files:
         raise ValueError(f"{path}: no questions in it; put files in it that end in {formats}")
@@ -51,6 +54,8 @@ def read_items(path: Path) -> list[RawItem]:
         return list(READERS[path.suffix.lower()](path))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    except OSError as error:
+        raise ValueError(f"{path}: could not be read: {error.strerror or error}") from None
     except (ValueError, RecursionError, csv.Error) as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -79,6 +84,8 @@ def _read_csv(path: Path) -> Iterator[RawItem]:
         header = [name.strip() for name in next(rows, [])]
         if twice := [name for name, count in Counter(header).items() if count > 1]:
             raise ValueError(f"line 1: the column {twice[0]!r} stands twice")
+        if len(header) == 1 and (other := next((mark for mark in ";\t|" if mark in header[0]), "")):
+            raise ValueError(f"line 1: columns are parted by {other!r}; save the table with commas")
         start = rows.line_num + 1
         try:
             for row in rows:

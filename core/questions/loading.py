@@ -3,8 +3,10 @@
 import ast
 import dataclasses
 import difflib
+import io
 import json
 import math
+import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -131,13 +133,27 @@ def _as_list(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _list_from_text(text: str) -> Any:
-    """A list written into a cell, as JSON or as Python prints it; `None` when it is neither."""
-    for parse in (json.loads, ast.literal_eval):
+    """A list written into a cell, as JSON, NumPy or Python prints it; `None` when it is none of these."""
+    for parse in (json.loads, _list_from_numpy, ast.literal_eval):
         try:
             return parse(text.strip())
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+        except (ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
             continue
     return None
+
+
+def _list_from_numpy(text: str) -> list[Any]:
+    """`['a' 'b']`, as pandas writes the arrays of Video-MME into a CSV: Python would read the text `ab`.
+
+    Raises `ValueError` when it is anything else, and what the tokenizer raises.
+    """
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    marks = [token.string for token in tokens if token.type == tokenize.OP]
+    texts = [token.string for token in tokens if token.type == tokenize.STRING]
+    others = {token.type for token in tokens} & {tokenize.NAME, tokenize.NUMBER}
+    if marks != ["[", "]"] or len(texts) < 2 or others:
+        raise ValueError("not an array of texts as NumPy prints it")
+    return [ast.literal_eval(each) for each in texts]
 
 
 def _in_words(detail: Mapping[str, Any]) -> str:

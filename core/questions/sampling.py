@@ -7,6 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from core.types import GeneratedQuestion
 
 
+def check_correctness(correctness: Mapping[str, bool | None]) -> None:
+    """Raises `ValueError` naming the first question whose value is not `True`, `False` or `None` itself.
+
+    Others would be taken for something: `np.False_ is False` does not hold, and `"False"` is true.
+    """
+    for question_id, known in correctness.items():
+        if known is not None and not isinstance(known, bool):
+            raise ValueError(
+                f"correctness of {question_id!r}: {known!r} is none of True, False, None; use bool(...)"
+            )
+
+
 def _by_id(question: GeneratedQuestion) -> str:
     return question.question_id
 
@@ -63,6 +75,7 @@ def _check_sampling(
         raise ValueError(f"correct_ratio: {correct_ratio} is not in [0, 1]")
     if correct_ratio is not None and correctness is None:
         raise ValueError("correct_ratio: needs correctness; give it, or None for the natural distribution")
+    check_correctness(correctness or {})
     if twice := [name for name, count in Counter(map(_by_id, questions)).items() if count > 1]:
         raise ValueError(f"question_id {twice[0]!r} stands twice; ids must be unique")
 

@@ -2,7 +2,10 @@
 
 import csv
 import json
+from pathlib import Path
 
+import numpy as np
+import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -341,7 +344,7 @@ def test_files_without_items_are_no_benchmark(tmp_path, name, text):
         ("a.csv", b"answer,task_type\nA\n", "line 2: 1 cells for 2 columns"),
         ("a.csv", b"answer\nA\nA,B\n", "line 3: 2 cells for 1 columns; put text with commas"),
         ("a.csv", b'answer\nA\n"B\n', "line 3: not readable as CSV"),
-        ("a.csv", b"question_id;answer\nq1;A\n", "unknown field 'question_id;answer'"),
+        ("a.csv", b"question_id;answer\nq1;A\n", "line 1: columns are parted by ';'; save"),
         ("a.parquet", b"PAR1 and no more", "not readable as Parquet"),
         ("a.parquet", b"", "not readable as Parquet"),
     ],
@@ -378,3 +381,34 @@ def test_any_values_in_the_fields_give_a_question_or_a_told_problem(tmp_path_fac
     except ValueError as error:
         told, loaded = str(error), []
     assert loaded or "item 1 (index 0): " in told
+
+
+@pytest.mark.parametrize(("delimiter", "said"), [(";", "';'"), ("\t", r"'\\t'"), ("|", r"'\|'")])
+def test_a_table_with_another_delimiter_is_told_by_it(tmp_path, delimiter, said):
+    rows = [list(item()), [json.dumps(v) if isinstance(v, list) else v for v in item().values()]]
+    with (tmp_path / "q.csv").open("w", newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows(rows)
+    with pytest.raises(ValueError, match=rf"q\.csv: line 1: columns are parted by {said}; save .* commas"):
+        load_benchmark(tmp_path)
+
+
+def test_options_that_pandas_wrote_as_a_numpy_array_are_read(tmp_path):
+    options = ["A. a hat", "B. the baker's goat", 'C. "no"', "D. a [long] text, with commas " * 4]
+    pandas.DataFrame([{**item(answer="C"), "options": np.array(options, dtype=object)}]).to_csv(
+        tmp_path / "q.csv", index=False
+    )
+    assert "' \"" in (tmp_path / "q.csv").read_text().replace('""', '"')  # no commas between them
+    (question,) = load_benchmark(tmp_path)
+    assert question.options == tuple(map(str.strip, options))
+
+
+@pytest.mark.parametrize("method", ["read_bytes", "iterdir"])
+def test_what_the_system_does_not_let_us_read_is_named(tmp_path, monkeypatch, method):
+    write_items(tmp_path / "q.json", ITEMS)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, method, refuse)
+    with pytest.raises(ValueError, match=rf"{tmp_path.name}.*: could not be read: Permission denied"):
+        load_benchmark(tmp_path)

@@ -3,12 +3,13 @@
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_questions import made
 
-from core.questions import stratified_sample
+from core.questions import check_correctness, stratified_sample
 
 
 def benchmark(sizes):
@@ -220,3 +221,10 @@ def test_arguments_out_of_range_are_refused(arguments, said):
 def test_an_id_that_stands_twice_is_refused():
     with pytest.raises(ValueError, match="question_id 'q1' stands twice"):
         stratified_sample([made(), made(video_id="other")], 1, seed=0)
+
+
+@pytest.mark.parametrize("known", ["yes", 1, 0.5, np.True_, np.False_])
+def test_a_correctness_that_is_no_bool_is_told_by_question(known):
+    with pytest.raises(ValueError, match=r"correctness of 'q1': .*use bool"):
+        stratified_sample([made()], 1, correctness={"q1": known}, correct_ratio=0.5, seed=0)
+    check_correctness({"q1": True, "q2": False, "q3": None})

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -254,8 +255,8 @@ def test_batches_of_one_question_are_allowed():
 
 
 def test_correctness_false_vs_none():
-    """Only `False` is wrong: `None` (a failed rollout), a missing key and 0 are not."""
-    correctness = {"order-0": False, "order-1": None, "order-2": 0, "order-3": True, "order-4": 1}
+    """Only `False` is wrong: `None` (a failed rollout) and a missing key are not."""
+    correctness = {"order-0": False, "order-1": None, "order-3": True, "order-4": None}
     batches, placed = build(ask("order", 6), correctness, correct_ratio=0.9, min_class=0)
     assert placed == 2
     assert sorted(ids(batches[0])) == ["order-0", "order-3"]
@@ -290,3 +291,10 @@ def test_each_class_has_a_generator_of_its_own():
     ]
     assert [len(numbers) for numbers in drawn] == [4] * 10
     assert len(set(drawn)) > 1
+
+
+@pytest.mark.parametrize("known", [np.False_, np.True_, 0, 1, "False"])
+def test_a_correctness_that_is_no_bool_is_refused_and_not_passed_over(known):
+    question = GeneratedQuestion("q1", "film", "order", "What comes next?", ("tea", "rain"), "A")
+    with pytest.raises(ValueError, match="correctness of 'q1'"):
+        build_batches([question], {"q1": known}, batch_size=2, min_class=1, correct_ratio=0, seed=0)

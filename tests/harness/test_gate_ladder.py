@@ -382,6 +382,59 @@ def test_a_broken_file_is_told_by_name(tmp_path, content):
         read_gate_pools(path)
 
 
+def test_a_file_nested_too_deeply_is_told_by_name(tmp_path):
+    path = tmp_path / "gate_pools.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(RuntimeError, match=r"gate_pools\.json: .*nested too deeply"):
+        read_gate_pools(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"p_hat": 7}, r"p_hat 7 is not in \[0, 1\]"),
+        ({"p_hat": -0.1}, "p_hat -0.1"),
+        ({"p_hat": None}, "NoneType"),
+        ({"p_hat": "0.5"}, "str"),
+        ({"n_obs": -1}, "n_obs -1"),
+        ({"weight": 0}, "weight 0"),
+        ({"question_id": "q2"}, "'q2' is there twice"),
+        ({"question_id": "q9"}, "question 'q1' of type 'order' is in the data, not in the file"),
+    ],
+)
+def test_a_damaged_entry_is_never_asked(tmp_path, change, named):
+    path = tmp_path / "gate_pools.json"
+    questions = [question("q1"), question("q2")]
+    build_or_load_gate_pools(path, questions, {"q1": False, "q2": True}, n_probes=0, seed=0)
+    content = json.loads(path.read_text("utf-8"))
+    (entry_of_q1,) = (one for one in content["entries"]["order"] if one["question_id"] == "q1")
+    entry_of_q1.update(change)
+    path.write_text(json.dumps(content))
+    with pytest.raises(RuntimeError, match=rf"gate_pools\.json: .*{named}"):
+        build_or_load_gate_pools(path, questions, {}, n_probes=0, seed=0)
+
+
+def test_a_file_whose_questions_are_no_longer_of_its_types_is_refused(tmp_path):
+    path = tmp_path / "gate_pools.json"
+    build_or_load_gate_pools(path, [question("q1")], {}, n_probes=0, seed=0)
+    with pytest.raises(RuntimeError, match="'q1' of type 'order' is in the file, not in the data"):
+        build_or_load_gate_pools(path, [question("q1", "sequence")], {}, n_probes=0, seed=0)
+
+
+def test_a_file_with_other_probes_than_it_was_made_for_is_refused(tmp_path):
+    path = tmp_path / "gate_pools.json"
+    pools = build_or_load_gate_pools(path, [question("q1")], {}, n_probes=2, seed=0)
+    dataclasses.replace(pools, n_probes=0).save(path)
+    with pytest.raises(RuntimeError, match="n_probes is 0, this run's is 2"):
+        build_or_load_gate_pools(path, [question("q1")], {}, n_probes=2, seed=0)
+
+
+@pytest.mark.parametrize("known", ["False", 0.5, 1])
+def test_a_correctness_that_is_no_bool_is_told(known):
+    with pytest.raises(ValueError, match="correctness of 'q1'"):
+        build_cold_entries([question("q1")], {"q1": known}, n_probes=0, seed=0)
+
+
 LADDER_IN_A_FRESH_PROCESS = """
 import json
 from harness.gate_ladder import GatePools, LadderEntry

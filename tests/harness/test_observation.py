@@ -397,3 +397,54 @@ def test_a_report_never_leaves_its_folder(tmp_path, run_id):
     with pytest.raises(ValueError, match="run name"):
         write_epoch_report(tmp_path / "runs", dataclasses.replace(EPOCH, run_id=run_id))
     assert not (tmp_path / "else").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"n": 5, "correct": 9}, "correct = 9: impossible for n = 5"),
+        ({"n": 5, "correct": -1}, "correct = -1"),
+        ({"pool": "tset"}, "pool: 'tset' is none of test, validation"),
+        ({"soft": 1.5}, r"soft: 1\.5 is not in \[0, 1\]"),
+    ],
+)
+async def test_an_impossible_held_out_evaluation_is_not_stored(tmp_path, changed, named):
+    good = {"epoch": 3, "pool": "test", "n": 80, "correct": 40, **VERSIONS}
+    with HarnessLog(tmp_path / "harness.db", "pilot") as log:
+        with pytest.raises(ValueError, match=named):
+            await write_holdout_eval(log, **{**good, **changed})
+        await write_holdout_eval(log, **good)
+    assert len(read_holdout_eval(tmp_path / "harness.db")) == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"hard": 7.5}, r"hard: 7\.5"),
+        ({"soft": -0.1}, r"soft: -0\.1"),
+        ({"mixed_weight": 2}, "mixed_weight: 2"),
+        ({"n": -1}, "impossible for n = -1"),
+        ({"hard": float("nan")}, "hard: nan"),
+    ],
+)
+async def test_an_impossible_metric_is_not_stored(tmp_path, changed, named):
+    good = {"epoch": 1, "phase": "R", "n": 8, "hard": 0.5, "soft": None, "mixed_weight": 0.5, **VERSIONS}
+    with HarnessLog(tmp_path / "harness.db", "pilot") as log:
+        with pytest.raises(ValueError, match=named):
+            await write_dual_metric(log, **{**good, **changed})
+        await write_dual_metric(log, **good)
+    assert len(read_dual_metric(tmp_path / "harness.db")) == 1
+
+
+def test_impossible_reports_can_not_be_made():
+    with pytest.raises(ValueError, match="errors = 12: impossible for n = 10"):
+        dataclasses.replace(STEP, n=10, correct=0, errors=12)
+    with pytest.raises(ValueError, match="outcome: 'acepted' is none of accepted"):
+        dataclasses.replace(SKIPPED, outcome="acepted")
+
+
+def test_a_report_that_finds_a_file_in_place_of_its_folder_says_so(tmp_path):
+    (tmp_path / "runs").write_text("not a folder")
+    with pytest.raises(StoreError, match=r"runs/pilot/reports: could not be made: Not a directory"):
+        write_step_report(tmp_path / "runs", STEP)
+    assert write_step_report(str(tmp_path / "text"), STEP).is_file()
