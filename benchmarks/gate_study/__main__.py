@@ -13,7 +13,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from benchmarks.gate_study.arms import ARMS, DRAWN_RULES, RULES
+from benchmarks.gate_study.arms import ARMS, DEFAULT, DRAWN_RULES, FRESH, RULES
 from benchmarks.gate_study.families import FAMILIES, FIRST_PASS, SEEDS
 from benchmarks.gate_study.luck import luck_of
 from benchmarks.gate_study.report import report
@@ -46,7 +46,8 @@ def main() -> None:
         earlier = read_rows(path)
         run_all(list(tasks_left(earlier, families, arms, seeds)), earlier, path, arguments.processes)
     elif arguments.command == "luck":
-        tasks = [(family, seed) for seed in seeds for family in families]
+        arms = arguments.arm or [DEFAULT.name, FRESH.name]
+        tasks = [(arm, family, seed) for seed in seeds for family in families for arm in arms]
         with ProcessPoolExecutor(arguments.processes) as pool:
             rows = list(pool.map(luck_of, tasks))
         lines = "".join(json.dumps(row) + "\n" for row in rows)

@@ -1,6 +1,6 @@
 """`expected_null_accepts` beside the truth: what it says of a run, and runs of worthless edits alone."""
 
-from benchmarks.gate_study.arms import DEFAULT
+from benchmarks.gate_study.arms import ARMS
 from benchmarks.gate_study.families import FAMILIES
 from benchmarks.gate_study.run import run
 from benchmarks.gate_study.state import RunState
@@ -17,21 +17,19 @@ def worthless(edits: EditFamily) -> EditFamily:
     return (EditKind("null", 1.0, null.rules),)
 
 
-def luck_of(task: tuple[str, int]) -> dict:
-    """For one world: what the formula expects of the gates that the default arm held there (`told`), what
+def luck_of(task: tuple[str, str, int]) -> dict:
+    """For one arm in one world: what the formula expects of the gates that were held there (`told`), what
     became of as many worthless edits (`true`), and what the formula says of those (`told_of_null`)."""
-    family, seed = task
-    setting = Setting(FAMILIES[family], seed)
-    only_null = run(Setting(FAMILIES[family], seed, worthless(FAMILIES[family].edits)), DEFAULT)
-    told, told_of_null = (_expected(state, seed) for state in (run(setting, DEFAULT), only_null))
-    true = {"accepted": only_null.counts["null_accepted"], "kept": len(only_null.kept)}
-    return {"family": family, "seed": seed} | {
-        f"{name}_{stage}": figures[stage]
-        for name, figures in (("told", told), ("true", true), ("told_of_null", told_of_null))
-        for stage in ("accepted", "kept")
-    }
+    arm_name, family, seed = task
+    arm, world = ARMS[arm_name], FAMILIES[family]
+    only_null = run(Setting(world, seed, worthless(world.edits)), arm)
+    states = {"told": run(Setting(world, seed), arm), "told_of_null": only_null}
+    figures = {name: _expected(state, seed) for name, state in states.items()}
+    figures["true"] = {"accepted": only_null.counts["null_accepted"], "kept": len(only_null.kept)}
+    named = {f"{name}_{stage}": value for name, stages in figures.items() for stage, value in stages.items()}
+    return {"arm": arm_name, "family": family, "seed": seed, **named}
 
 
 def _expected(state: RunState, seed: int) -> dict[str, float]:
-    expected = expected_null_accepts(state.held, DEFAULT.params_in_force, draws=DRAWS, seed=seed)
+    expected = expected_null_accepts(state.held, state.arm.params_in_force, draws=DRAWS, seed=seed)
     return {"accepted": expected.accepted, "kept": expected.kept}

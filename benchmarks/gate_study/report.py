@@ -99,21 +99,27 @@ def _figures(arm: str, family: str, by_cell: Mapping[Cell, Runs]) -> dict:
 
 
 def luck_cells(rows: Iterable[Row]) -> list[dict]:
-    """For every family: the formula's expectation, the truth, and how far off it is, in edits of a run."""
-    by_family: dict[str, list[Row]] = defaultdict(list)
+    """For every arm and family: the formula's expectation, the truth, and how far off it is, in edits of a
+    run."""
+    by_cell: dict[Cell, list[Row]] = defaultdict(list)
     for row in rows:
-        by_family[row["family"]].append(row)
-    return [_luck_cell(family, by_family[family]) for family in FAMILIES if by_family[family]]
+        by_cell[row["family"], row["arm"]].append(row)
+    return [
+        {"family": family, "arm": arm, **_luck_figures(by_cell[family, arm])}
+        for arm in ARMS
+        for family in FAMILIES
+        if (family, arm) in by_cell
+    ]
 
 
-def _luck_cell(family: str, rows: Sequence[Row]) -> dict:
-    cell: dict = {"family": family, "runs": len(rows)}
+def _luck_figures(rows: Sequence[Row]) -> dict:
+    figures: dict = {"runs": len(rows)}
     for stage in ("accepted", "kept"):
         for source in ("told", "told_of_null", "true"):
-            cell[f"{source}_{stage}"] = mean_and_error([row[f"{source}_{stage}"] for row in rows])
+            figures[f"{source}_{stage}"] = mean_and_error([row[f"{source}_{stage}"] for row in rows])
         off = [row[f"told_{stage}"] - row[f"true_{stage}"] for row in rows]
-        cell[f"off_{stage}"] = mean_and_error(off)
-    return cell
+        figures[f"off_{stage}"] = mean_and_error(off)
+    return figures
 
 
 def report(rows: Path, out: Path) -> None:
@@ -167,7 +173,7 @@ def print_cells(title: str, cells: Sequence[Mapping]) -> None:
 def print_luck(cells: Sequence[Mapping]) -> None:
     """The formula beside the truth, in edits of a run."""
     names = ("told_accepted", "true_accepted", "off_accepted", "told_kept", "true_kept", "off_kept")
-    print(f"\nHad every edit been worthless\n{'':42}{'runs':>5}" + "".join(f"{name:>15}" for name in names))
+    print(f"\nHad every edit been worthless\n{'':52}{'runs':>5}" + "".join(f"{name:>15}" for name in names))
     for cell in cells:
         print(
             f"{cell['family']:42}{cell['runs']:>5}" + "".join(f"{_shown(cell[name]):>15}" for name in names)

@@ -179,7 +179,7 @@ def test_worthless_families_hold_the_same_worthless_edit_and_no_other():
 
 
 def test_the_formula_about_luck_and_the_truth_speak_of_the_same_run():
-    row = luck_of((SMALL, SEED))
+    row = luck_of((DEFAULT.name, SMALL, SEED))
     for source in ("told", "true", "told_of_null"):
         assert 0 <= row[f"{source}_kept"] <= row[f"{source}_accepted"] <= PROPOSALS
 
