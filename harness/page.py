@@ -65,6 +65,7 @@ th, td { text-align:left; vertical-align:top; padding:.35rem .6rem; border-botto
 td { unicode-bidi:isolate; max-width:36rem; }
 td.number, th.number { text-align:right; font-variant-numeric:tabular-nums; }
 td.number { white-space:nowrap; }
+td.short { max-width:14rem; }
 .place, .fate { white-space:nowrap; }
 .fate::before { content:""; display:inline-block; width:.7em; height:.7em; margin-right:.4em; }
 .fate::before { border-radius:50%; }
@@ -77,6 +78,7 @@ td.number { white-space:nowrap; }
 .figures { display:grid; grid-template-columns:repeat(auto-fit,minmax(min(100%,27rem),1fr)); gap:1.5rem; }
 figure { margin:0; min-width:0; }
 figure div { overflow-x:auto; }
+figure.broad { grid-column:1 / -1; }
 summary { cursor:pointer; margin:.4rem 0; }
 pre { font-size:.85rem; line-height:1.35; }
 @media (max-width:40rem) {
@@ -152,11 +154,13 @@ _LUCK = """
 {% if not summary.gates %}<p>No gate was held yet.</p>
 {% elif not luck %}<p>Not known: the run did not record the parameters of its gate.</p>
 {% else %}
-<p>{{ luck.explain(accepted=summary.accepted, kept=summary.kept) }}</p>
+<p>{{ luck.explain(accepted=summary.accepted,
+kept=summary.accepted - summary.rolled_back) }}</p>
 <p>{{ luck_verdict }}</p>
 <table><thead><tr><th></th><th class="number">this run</th><th class="number">worthless edits</th>
 <th class="number">middle 90&nbsp;%</th></tr></thead><tbody>
-{% for name in ("accepted", "kept") %}<tr><td>edits {{ name }}</td><td class="number">{{ summary[name] }}</td>
+{% for name in ("accepted", "kept") %}<tr><td>edits {{ name }}</td><td class="number">
+{{ summary.accepted - (summary.rolled_back if name == "kept" else 0) }}</td>
 <td class="number">{{ luck[name] | told("{:.1f}") }}</td>
 <td class="number">{{ luck[name ~ "_low"] | told("{:.0f}") }} to
 {{ luck[name ~ "_high"] | told("{:.0f}") }}</td></tr>
@@ -201,7 +205,8 @@ _FIGURES = """
 final test are <em>selection accuracy (optimistic)</em>.</p>{% endif %}
 
 <div class="figures">
-{% for picture in pictures %}<figure><h3>{{ picture.title }}</h3>
+{% for picture in pictures %}<figure{% if picture.width > 600 %} class="broad"{% endif %}>
+<h3>{{ picture.title }}</h3>
 <div><img src="{{ picture.uri }}" alt="{{ picture.title }}. {{ picture.caption }}"
 style="width:{{ picture.width }}px;max-width:100%;min-width:{{ (picture.width * 0.65) | int }}px"></div>
 <figcaption>{{ picture.caption }}</figcaption></figure>

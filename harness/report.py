@@ -63,13 +63,16 @@ def result_sentence(gain: Gain | None) -> str:
         ends = f"{points(compared.low)} to {points(compared.high)}"
         interval = f"95 % interval {ends}, from a bootstrap over {compared.groups} videos"
     pool = gain.measured_on.partition(" ")[0]
+    if gain.same_version:
+        right = f"{percent(gain.after)} of {compared.n} {pool} questions right"
+        return f"Training kept the version it began with: {right}."
     went = f"accuracy went from {percent(gain.before)} to {percent(gain.after)}"
     return f"On {compared.n} {pool} questions {went}: {points(compared.difference)} points ({interval})."
 
 
 def certainty_sentence(gain: Gain | None) -> str:
     """Whether the interval leaves room for no change at all."""
-    if gain is None or gain.comparison.low is None:
+    if gain is None or gain.comparison.low is None or gain.same_version:
         return ""
     if gain.comparison.low > 0:
         return "The interval lies above zero: the answers got better."
@@ -269,7 +272,9 @@ def _place(event: Mapping[str, Any]) -> str:
 def _ground(payload: Mapping[str, Any]) -> str:
     """The decision in a word and its reason; without either, all that is known."""
     known = [str(payload[name]).replace("_", " ") for name in ("decision", "action") if payload.get(name)]
-    reason = payload.get("reason")
+    reason, pairs = payload.get("reason"), payload.get("comparison")
+    if pairs and not reason:
+        reason = f"{pairs['W']} improved, {pairs['L']} regressed of {pairs['n']} pairs"
     told_ = [*known, *([str(reason)] if reason else [])]
     return ": ".join(told_) or json.dumps(payload, ensure_ascii=False)
 
@@ -293,7 +298,7 @@ def report_content(db_path: str | Path, run_id: str, store_dir: Path | None = No
     """All that the page shows of a run."""
     config, calls, rollouts = (read(db_path, run_id) for read in (run_config, calls_frame, rollouts_frame))
     gates, gain = gates_frame(db_path, run_id), measured_gain(db_path, run_id)
-    by_luck, simulated = luck(db_path, run_id, gates), is_simulated(db_path, run_id)
+    by_luck, simulated = luck(db_path, run_id), is_simulated(db_path, run_id)
     paid = int(rollouts.loc[rollouts["purpose"] != "test", "rollouts"].sum())
     unsealed = len(events_of(db_path, run_id, "unsealed"))
     summary = summary_row(db_path, run_id, gates, by_luck)
@@ -308,7 +313,7 @@ def report_content(db_path: str | Path, run_id: str, store_dir: Path | None = No
         "basis": basis_sentences(gain, training_rollouts=paid, unsealed=unsealed),
         "summary": summary,
         "luck": by_luck,
-        "luck_verdict": luck_verdict(summary["kept"], by_luck),
+        "luck_verdict": luck_verdict(summary["accepted"] - summary["rolled_back"], by_luck),
         "gates": _records(gates),
         "decisions": decisions(db_path, run_id),
         "changes": changes(db_path, run_id, dual_metric_frame(db_path, run_id), store_dir),

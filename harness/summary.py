@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PURPOSES', 'GATE', 'FATES', 'select', 'training_runs', 'chosen_run', 'run_config', 'recorded_gate_params',
            'events_of', 'purpose_of', 'typed_frame', 'rollouts_frame', 'sum_of_known', 'calls_frame', 'last_blocks',
-           'verdict_of', 'settlement_of', 'fate_of', 'is_shared', 'gates_frame', 'validated_by_type', 'last_evaluation',
-           'held_gates', 'luck', 'Gain', 'compare_runs', 'measured_gain', 'is_optimistic', 'summary_row', 'run_summary']
+           'verdict_of', 'ended_probations', 'fate_of', 'gates_frame', 'validated_by_type', 'last_evaluation', 'luck',
+           'Gain', 'compare_runs', 'measured_gain', 'is_optimistic', 'summary_row', 'run_summary']
 
 # %% ../nbs/14z_summary.ipynb #2f527555
 import dataclasses
@@ -20,14 +20,14 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from core.agent.skills import DEFAULT_SKILL
 from core.evolution.comparison import PairedComparison, compare_pairs
 from core.evolution.gate_types import GateParams, GateVerdict, PairResult
-from core.evolution.planning import HeldGate, NullAccepts, expected_null_accepts
+from core.evolution.planning import NullAccepts, expected_null_accepts
+from .final_test import held_gate, settlement_of
 from .frames import ARROW_TYPES, column_array, pandas_type
 from .log import RunIds, has_table, open_for_reading
 from .observation import read_dual_metric, read_gate_evidence
-from .parts import gate_params_of
+from .parts import derived_seed, gate_params_of
 from .store import run_row
 from .tables import Kind
 
@@ -175,38 +175,36 @@ def verdict_of(row: Mapping[str, Any]) -> GateVerdict:
 FATES = ("kept", "rolled back", "on probation", "rejected", "aborted", "undecided")
 
 
-def settlement_of(gate: Mapping[str, Any], settlements: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The decision that ended the probation which a gate opened or joined; `None` while it is open."""
-    later = (
-        event["payload"]
-        for event in settlements
-        if event["target"] == gate["target_file"] and (event["epoch"] or 0) >= gate["epoch"]
-    )
-    return next((decision for decision in later if decision.get("decision") != "open"), None)
+def ended_probations(db_path: str | Path, run_id: str) -> list[dict[str, Any]]:
+    """The events of probations that ended; one that stays open has ended nothing."""
+    settled = events_of(db_path, run_id, "probation_settled")
+    return [event for event in settled if event["payload"].get("decision") != "open"]
 
 
-def fate_of(gate: Mapping[str, Any], settlements: Iterable[Mapping[str, Any]], *, probation: bool) -> str:
-    """What became of a gate's edit; one of `FATES`."""
+def fate_of(gate: Mapping[str, Any], ended: Sequence[Mapping[str, Any]], *, on_probation: bool) -> str:
+    """What became of a gate's edit; one of `FATES`. ended: see `ended_probations`."""
     if not gate["verdict"].startswith("ACCEPT"):
         return {"REJECT": "rejected", "CONTINUE": "undecided"}.get(gate["verdict"], gate["verdict"])
-    if not probation or is_shared(gate["target_file"]):
+    if not on_probation:
         return "kept"
-    settlement = settlement_of(gate, settlements)
+    settlement = settlement_of({"target": gate["target_file"], "epoch": gate["epoch"]}, ended)
     return "on probation" if settlement is None else settlement["decision"].replace("_", " ")
-
-
-def is_shared(target_file: str) -> bool:
-    """Whether the file serves several task types, and so can not go on probation."""
-    return Path(target_file).stem == DEFAULT_SKILL
 
 # %% ../nbs/14z_summary.ipynb #7b3cf578
 def gates_frame(db_path: str | Path, run_id: str) -> pd.DataFrame:
     """The latest row of each of the run's gates, its `fate` (see `fate_of`) and its `explanation`."""
     gates = last_blocks(read_gate_evidence(db_path, run_id))
-    settlements = events_of(db_path, run_id, "probation_settled")
-    probation = run_config(db_path, run_id).get("probation", True)
+    ended = ended_probations(db_path, run_id)
+    outlasts = {
+        (event["epoch"], event["step"], event["target"])
+        for event in events_of(db_path, run_id, "accepted")
+        if not event["payload"].get("on_probation", True)
+    }
     rows = gates.to_dict("records")
-    fates = [fate_of(row, settlements, probation=probation) for row in rows]
+    fates = [
+        fate_of(row, ended, on_probation=(row["epoch"], row["step"], row["target_file"]) not in outlasts)
+        for row in rows
+    ]
     explanations = [verdict_of(row).explain() for row in rows]
     added = typed_frame(
         [{"fate": fate, "explanation": text} for fate, text in zip(fates, explanations, strict=True)],
@@ -215,14 +213,11 @@ def gates_frame(db_path: str | Path, run_id: str) -> pd.DataFrame:
     return gates.join(added)
 
 # %% ../nbs/14z_summary.ipynb #a9cabeb8
-_TYPES = """SELECT DISTINCT task_type FROM quadrant_pairs WHERE run_id = ? AND epoch = ? AND step = ?
-    AND target_file = ? AND candidate_hash = ?"""
-_VALIDATED = """SELECT task_type, count(*) AS n FROM predictions WHERE run_id = ? AND correct IS NOT NULL
-    GROUP BY task_type"""
+_VALIDATED = "SELECT task_type, count(*) AS n FROM predictions WHERE run_id = ? GROUP BY task_type"
 
 
 def validated_by_type(db_path: str | Path, run_id: str) -> dict[str, int]:
-    """Task type -> questions that the latest R answered; empty before there is one."""
+    """Task type -> questions of the latest R; empty before there is one."""
     evaluated = last_evaluation(db_path, run_id)
     if evaluated is None:
         return {}
@@ -237,29 +232,20 @@ def last_evaluation(db_path: str | Path, run_id: str) -> str | None:
     return RunIds(run_id).evaluation(int(epochs.max()), "R") if len(epochs) else None
 
 # %% ../nbs/14z_summary.ipynb #48538f3d
-def held_gates(db_path: str | Path, run_id: str, gates: pd.DataFrame) -> list[HeldGate]:
-    """The decided gates of `gates_frame`, as `expected_null_accepts` takes them."""
-    settlements = events_of(db_path, run_id, "probation_settled")
-    probation = run_config(db_path, run_id).get("probation", True)
-    validated = validated_by_type(db_path, run_id)
-    held = []
-    for gate in gates[~gates["fate"].isin(["aborted", "undecided"])].to_dict("records"):
-        pairs, discordant = 0, None
-        if settlement := settlement_of(gate, settlements):
-            pairs, discordant = settlement["n"], settlement["D"]
-        elif probation and not is_shared(gate["target_file"]):
-            types = select(db_path, "quadrant_pairs", _TYPES, [gate[name] for name in GATE])
-            pairs = sum(validated.get(row["task_type"], 0) for row in types)
-        held.append(
-            HeldGate(gate["planned"], gate["n_pairs"], gate["discordant"], gate["tau"], pairs, discordant)
-        )
-    return held
+def luck(db_path: str | Path, run_id: str) -> NullAccepts | None:
+    """What chance alone would have accepted and kept; `None` when the run did not record its parameters.
 
-
-def luck(db_path: str | Path, run_id: str, gates: pd.DataFrame) -> NullAccepts | None:
-    """What chance alone would have accepted and kept; `None` when the run did not record its parameters."""
-    params = recorded_gate_params(run_config(db_path, run_id))
-    return None if params is None else expected_null_accepts(held_gates(db_path, run_id, gates), params)
+    The same draws as the run itself makes at its end.
+    """
+    config = run_config(db_path, run_id)
+    if not config:
+        return None
+    gates = events_of(db_path, run_id, "accepted", "rejected")
+    gates.sort(key=lambda event: (event["epoch"], event["step"], event["target"]))
+    ended, sizes = ended_probations(db_path, run_id), validated_by_type(db_path, run_id)
+    held = [held_gate(event["payload"], settlement_of(event, ended), sizes) for event in gates]
+    seed = derived_seed(config.get("seed", 0), "luck")
+    return expected_null_accepts(held, recorded_gate_params(config), seed=seed)
 
 # %% ../nbs/14z_summary.ipynb #96d2b824
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -268,18 +254,22 @@ class Gain:
 
     measured_on: `test`, `validation` or `validation (optimistic)`. before, after: shares of right answers
     among pairs with both, `None` without any. comparison: the pairs, with an interval of the difference.
+    same_version: nothing was better than what training began with, so there was one version to test.
     """
 
     measured_on: str
     before: float | None
     after: float | None
     comparison: PairedComparison
+    same_version: bool = False
 
 
 _ANSWERS = "SELECT question_id, video_id, correct FROM predictions WHERE run_id = ?"
 
 
-def compare_runs(db_path: str | Path, run_before: str, run_after: str, measured_on: str) -> Gain | None:
+def compare_runs(
+    db_path: str | Path, run_before: str, run_after: str, measured_on: str, *, seed: int = 0
+) -> Gain | None:
     """The questions that both runs have rows of; `None` when there are none."""
     sides = [
         {row["question_id"]: row for row in select(db_path, "predictions", _ANSWERS, (side,))}
@@ -289,14 +279,14 @@ def compare_runs(db_path: str | Path, run_before: str, run_after: str, measured_
     if not common:
         return None
     answers = [(name, *(_flag(side[name]["correct"]) for side in sides)) for name in common]
-    groups = {name: sides[1][name]["video_id"] or name for name in common}
-    compared = compare_pairs((PairResult(*answer) for answer in answers), group_of=groups)
+    groups = {name: f"video {sides[1][name]['video_id'] or name}" for name in common}
+    compared = compare_pairs((PairResult(*answer) for answer in answers), group_of=groups, seed=seed)
     answered = [(before, after) for _, before, after in answers if before is not None and after is not None]
     before, after = (
         sum(side) / len(answered) if answered else None
         for side in (zip(*answered, strict=True) if answered else ([], []))
     )
-    return Gain(measured_on, before, after, compared)
+    return Gain(measured_on, before, after, compared, same_version=run_before == run_after)
 
 
 def _flag(stored: int | None) -> bool | None:
@@ -306,9 +296,11 @@ def _flag(stored: int | None) -> bool | None:
 def measured_gain(db_path: str | Path, run_id: str) -> Gain | None:
     """The final test, or the latest R while there is none; `None` before both."""
     ids = RunIds(run_id)
-    tested = compare_runs(db_path, ids.final("baseline"), ids.final("best"), "test")
-    if tested is not None:
-        return tested
+    seed = derived_seed(run_config(db_path, run_id).get("seed", 0), "final test")
+    for before in ("baseline", "best"):  # the best alone is tested when it is what training began with
+        tested = compare_runs(db_path, ids.final(before), ids.final("best"), "test", seed=seed)
+        if tested is not None:
+            return tested
     evaluated = last_evaluation(db_path, run_id)
     if evaluated is None:
         return None
@@ -421,5 +413,5 @@ def run_summary(db_path: str | Path, run_id: str | None = None) -> pd.DataFrame:
     rows = []
     for name in runs:
         gates = gates_frame(db_path, name)
-        rows.append(summary_row(db_path, name, gates, luck(db_path, name, gates)))
+        rows.append(summary_row(db_path, name, gates, luck(db_path, name)))
     return typed_frame(rows, _SUMMARY).set_index("run_id")

@@ -77,7 +77,8 @@ def _axis(axis: Axes | None, width: float, height: float) -> Axes:
     return plt.subplots(figsize=(width, height), layout="constrained")[1] if axis is None else axis
 
 
-def _only_words(axis: Axes, words: str) -> Axes:
+def _only_words(axis: Axes | None, words: str) -> Axes:
+    axis = _axis(axis, 5.2, 1.0)
     axis.text(0.5, 0.5, words, ha="center", va="center", transform=axis.transAxes, color="0.35")
     axis.set(xticks=[], yticks=[])
     return axis
@@ -160,7 +161,7 @@ def _with_interval(
 _PHASES = {
     "R": ("R", {"fmt": "o-", "color": BLUE}),
     "R2": ("R2 (after other changes)", {"fmt": "s", "color": ORANGE, "mfc": "white"}),
-    "final": ("final", {"fmt": "D", "color": GREEN}),
+    "final": ("final test (other questions)", {"fmt": "D", "color": GREEN}),
 }
 
 
@@ -174,9 +175,9 @@ def plot_dual_metric(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
 
     frame: of `dual_metric_frame`, one run.
     """
-    axis = _axis(axis, 5.2, 3.8)
     if _one_run(frame).empty:
         return _only_words(axis, "nothing evaluated yet")
+    axis = _axis(axis, 5.2, 3.8)
     for phase, (label, style) in _PHASES.items():
         rows = frame[frame["phase"].isin([phase, "baseline"] if phase == "R" else [phase])]
         if not rows.empty:
@@ -222,9 +223,9 @@ def plot_gate_evidence(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
 
     frame: of `gate_evidence_frame`, one run.
     """
-    axis = _axis(axis, 5.2, 4.2)
     if _one_run(frame).empty:
         return _only_words(axis, "no gate was held yet")
+    axis = _axis(axis, 5.2, 4.2)
     gates = [gate for _, gate in frame.sort_values("block").groupby(GATE, observed=True)]
     for gate, apart in zip(gates, np.linspace(-0.2, 0.2, len(gates)), strict=True):
         colour = VERDICTS[gate["verdict"].iloc[-1]][1]
@@ -277,7 +278,7 @@ def plot_quadrants(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
     share improved less the share regressed. frame: of `quadrant_pairs_frame`, one run.
     """
     if _one_run(frame).empty:
-        return _only_words(_axis(axis, 5.2, 2.0), "no pairs of answers yet")
+        return _only_words(axis, "no pairs of answers yet")
     counts = _quadrant_counts(frame)
     kinds = sorted({key[:2] for key in counts.index})
     places = sorted({key[2:] for key in counts.index})
@@ -315,9 +316,9 @@ def plot_shadow_gates(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
 
     frame: of `shadow_gate_frame`, one run.
     """
-    axis = _axis(axis, 5.2, 3.6)
     if _one_run(frame).empty:
         return _only_words(axis, "no shadow gate has looked on yet")
+    axis = _axis(axis, 5.2, 3.6)
     accepts = shadow_accepts(frame)
     names = list(accepts)
     for y, one in enumerate(names):
@@ -364,9 +365,9 @@ def holdout_eval_frame(db_path: str | Path, run_id: str | None = None) -> pd.Dat
 def plot_holdout(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
     """Held-out accuracy over epochs with Wilson intervals, the final test marked; frame: of
     `holdout_eval_frame`, one run."""
-    axis = _axis(axis, 5.2, 3.8)
     if _one_run(frame).empty:
         return _only_words(axis, "sealed: no held-out question has been answered")
+    axis = _axis(axis, 5.2, 3.8)
     columns = ["accuracy", "low", "high"]
     during = frame[frame["final"].isna()]
     if not during.empty:

@@ -202,7 +202,8 @@ def conclude_gate(
     recording: Recording, place: GatePlace, verdict: GateVerdict, candidate: dict[str, str]
 ) -> None:
     event = "accepted" if verdict.accepted else "rejected"
-    decision = {**dataclasses.asdict(verdict), "decision": reported(verdict)}
+    served = {"task_types": [place.target_file.removesuffix(".md")], "on_probation": True}
+    decision = {**dataclasses.asdict(verdict), "decision": reported(verdict), **served}
     at = {"epoch": place.epoch, "step": place.step, "target": place.target_file}
     recording.log.log_event(event, decision, **at)
     if verdict.accepted:

@@ -6,15 +6,14 @@ import sqlite3
 
 import pandas as pd
 import pytest
-from recorded_run import PARAMS, begin, open_log, record_run, record_step
+from recorded_run import begin, open_log, record_run, record_step
 
-from core.evolution.planning import expected_null_accepts
 from harness.log import HarnessLog, LogError
 from harness.summary import (
     compare_runs,
+    ended_probations,
     fate_of,
     gates_frame,
-    held_gates,
     luck,
     measured_gain,
     rollouts_frame,
@@ -65,15 +64,10 @@ def test_before_and_after_are_the_final_test(recorded):
 
 
 def test_luck_replays_the_gates_that_were_held(recorded):
-    gates = gates_frame(recorded, "sim")
-    held = held_gates(recorded, "sim", gates)
-    assert [(gate.planned, gate.answered, gate.discordant) for gate in held] == [
-        (gate.planned, gate.n_pairs, gate.discordant) for gate in gates.itertuples()
-    ]
-    assert luck(recorded, "sim", gates) == expected_null_accepts(held, PARAMS)
-    validated = one(recorded, "SELECT count(*) FROM predictions WHERE run_id = 'sim_e2_R'")
-    # Each file serves half of the questions, and a rejected edit would have been measured on its half.
-    assert {gate.probation_pairs for gate in held} == {validated // 2}
+    by_luck = luck(recorded, "sim")
+    assert by_luck == luck(recorded, "sim")
+    assert by_luck.gates == len(gates_frame(recorded, "sim"))
+    assert run_summary(recorded).loc["sim", "kept_by_luck"] == by_luck.kept
 
 
 def test_columns_are_typed_the_same_for_a_run_just_begun(recorded, tmp_path):
@@ -168,21 +162,26 @@ GATE = {"epoch": 2, "target_file": "order.md", "verdict": "ACCEPT_PROVISIONAL"}
 
 
 @pytest.mark.parametrize(
-    ("gate", "settlements", "probation", "fate"),
+    ("gate", "ended", "on_probation", "fate"),
     [
         (GATE, [], True, "on probation"),
         (GATE, [settled("kept", 2)], True, "kept"),
         (GATE, [settled("rolled_back", 2)], True, "rolled back"),
         (GATE, [settled("rolled_back", 1)], True, "on probation"),  # of an earlier edit
-        (GATE, [settled("open", 2)], True, "on probation"),
-        (GATE, [settled("open", 2), settled("rolled_back", 3)], True, "rolled back"),
         (GATE, [settled("kept", 2), settled("rolled_back", 3)], True, "kept"),
-        (GATE, [], False, "kept"),
-        ({**GATE, "target_file": "default-strategy.md"}, [], True, "kept"),
+        (GATE, [settled("rolled_back", 2)], False, "kept"),
         ({**GATE, "verdict": "REJECT"}, [], True, "rejected"),
         ({**GATE, "verdict": "CONTINUE"}, [], True, "undecided"),
         ({**GATE, "verdict": "aborted"}, [], True, "aborted"),
     ],
 )
-def test_the_fate_of_an_edit_is_the_next_settlement_of_its_file(gate, settlements, probation, fate):
-    assert fate_of(gate, settlements, probation=probation) == fate
+def test_the_fate_of_an_edit_is_the_next_settlement_of_its_file(gate, ended, on_probation, fate):
+    assert fate_of(gate, ended, on_probation=on_probation) == fate
+
+
+def test_a_probation_that_stays_open_has_ended_nothing(tmp_path):
+    db = tmp_path / "harness.db"
+    with HarnessLog(db, "new") as log:
+        for epoch, decision in [(1, "open"), (2, "kept")]:
+            log.log_event("probation_settled", {"decision": decision}, epoch=epoch, target="order.md")
+    assert [event["epoch"] for event in ended_probations(db, "new")] == [2]
