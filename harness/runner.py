@@ -9,8 +9,8 @@ __all__ = ['Beginning', 'Result', 'how_to_begin', 'run_blocking', 'made_run_id',
 import asyncio
 import contextlib
 import dataclasses
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -102,21 +102,25 @@ def run_blocking(work: Coroutine[Any, Any, Result]) -> Result:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    outcome: list[Result] = []
-    failure: list[BaseException] = []
+    return _run_apart(work)
 
-    def run() -> None:
+
+def _run_apart(work: Coroutine[Any, Any, Result]) -> Result:
+    """Runs a coroutine in a loop and a thread of its own; who interrupts the waiting stops the work too."""
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task]] = Future()
+
+    async def told() -> Result:
+        begun.set_result((asyncio.get_running_loop(), asyncio.current_task()))
+        return await work
+
+    with ThreadPoolExecutor(1, thread_name_prefix="runner") as pool:
+        running = pool.submit(asyncio.run, told())
         try:
-            outcome.append(asyncio.run(work))
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=run, name="runner")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return outcome[0]
+            return running.result()
+        finally:
+            if not running.done():
+                loop, task = begun.result()
+                loop.call_soon_threadsafe(task.cancel)
 
 # %% ../nbs/14_runner.ipynb #8d3bd663
 def made_run_id() -> str:
@@ -308,7 +312,7 @@ class Runner:
         return dataclasses.replace(_result(parts, state, "completed"), final=final, luck=luck)
 
     def _tell_plan(self, parts: Parts) -> None:
-        plan = plan_run(parts)
+        plan = plan_run(parts, seed=self._seed())
         print(plan.explain())
         for warning in plan.warnings:
             logger.warning(warning)

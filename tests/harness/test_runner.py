@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import json
+import signal
 
 import pytest
 from filelock import FileLock
@@ -156,6 +157,25 @@ def test_run_blocking_raises_what_the_coroutine_raises():
     for call in (lambda: run_blocking(fails()), lambda: asyncio.run(inside())):
         with pytest.raises(KeyError, match="gone"):
             call()
+
+
+async def test_who_interrupts_the_waiting_stops_the_work():
+    happened = []
+
+    async def works():
+        signal.raise_signal(signal.SIGINT)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            happened.append("stopped")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a notebook's kernel
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_blocking(works())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert happened == ["stopped"]
 
 
 # Modes
@@ -355,6 +375,55 @@ def test_a_run_whose_budget_is_spent_ends_cleanly_and_goes_on_with_a_larger_one(
     assert (result.status, result.spent.rollouts) == ("completed", complete.spent.rollouts)
     found = differences(canonical_state(tmp_path / "whole"), canonical_state(tmp_path / "run"))
     assert found == ["tables _events"]
+
+
+class CountingAgent(ScopedAgent):
+    """An agent that says what it used: 15 tokens an answer."""
+
+    def for_scope(self, scope):
+        return CountingAgent(self.decide, scope)
+
+    async def run(self, *arguments, **options):
+        result = await super().run(*arguments, **options)
+        return dataclasses.replace(result, prompt_tokens=10, completion_tokens=5)
+
+
+def test_a_token_budget_is_exceeded_by_no_more_than_runs_at_once(tmp_path):
+    config = make_config(tmp_path / "run", WORLD, **SMALL, max_tokens_total=300, concurrency=4)
+    ended = make_runner(config, WORLD, agent=lambda: CountingAgent(right)).run()
+    assert ended.status == "budget_exhausted"
+    (row,) = query(tmp_path / "run", "SELECT sum(prompt_tokens + completion_tokens) AS n FROM predictions")
+    assert 300 <= row["n"] <= 300 + 4 * 15
+
+
+# Chat models in all roles
+
+
+def test_a_chat_model_behind_the_agent_loop_trains_as_the_agent_does(tmp_path):
+    decided = {}
+    for name, parts in {"agent": {}, "chat": {"llm": WORLD.agent_llm(), "agent_factory": None}}.items():
+        config = make_config(tmp_path / name, WORLD, **SMALL)
+        make_runner(config, WORLD, **parts).run()
+        events = query(tmp_path / name, "SELECT event_type, step, target, payload FROM _events ORDER BY id")
+        decided[name] = [
+            (
+                event["event_type"],
+                event["step"],
+                event["target"],
+                json.loads(event["payload"]).get("improved"),
+            )
+            for event in events
+        ]
+    assert decided["agent"] == decided["chat"]
+    assert any(event == "accepted" or event == "rejected" for event, *_ in decided["chat"])
+
+
+def test_with_a_judge_every_evaluation_has_a_soft_score(tmp_path):
+    config = make_config(tmp_path / "run", WORLD, **SMALL, soft_metric=True)
+    make_runner(config, WORLD, judge_llm=WORLD.judge_llm(), evolve_llm=WORLD.evolver_llm(MIXED)).run()
+    rows = query(tmp_path / "run", "SELECT phase, soft FROM dual_metric WHERE phase != 'final'")
+    assert {"baseline", "R"} <= {row["phase"] for row in rows}
+    assert all(0 < row["soft"] <= 1 for row in rows)
 
 
 # Nothing to learn, nobody there, changes
