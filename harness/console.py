@@ -69,12 +69,12 @@ class Interruption:
 
     def __init__(self):
         self.cancel: Callable[[], Any] | None = None
-        self._asked = False
+        self.asked = False
 
     def __call__(self, number: int, frame: Any) -> None:
-        if self._asked:
+        if self.asked:
             os._exit(INTERRUPTED)
-        self._asked = True
+        self.asked = True
         if self.cancel is None:
             raise KeyboardInterrupt
         print(f"\n{STOPPING}", file=sys.stderr, flush=True)
@@ -83,7 +83,10 @@ class Interruption:
 # %% ../nbs/15f_console.ipynb #ae69d580
 @contextlib.contextmanager
 def handling_signals() -> Iterator[Interruption]:
-    """Both signals handled inside the block, where that is possible (the main thread)."""
+    """Both signals handled inside the block, where that is possible (the main thread).
+
+    Once interrupted they stay so: the process is about to end, and another signal must not change how.
+    """
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
         yield interruption
@@ -93,8 +96,9 @@ def handling_signals() -> Iterator[Interruption]:
     try:
         yield interruption
     finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
+        if not interruption.asked:
+            for name, handler in before.items():
+                signal.signal(name, handler)
 
 
 async def _cancellable(work: Coroutine[Any, Any, Result], interruption: Interruption) -> Result:

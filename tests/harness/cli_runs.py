@@ -2,13 +2,14 @@
 agent and the proposer of a simulated world instead of real ones."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from core.adapters.simulated import SimulatedWorld
@@ -21,7 +22,7 @@ from harness.runner import Runner
 ROOT = Path(__file__).resolve().parents[2]
 HARNESS = (sys.executable, "-c", "import sys; from harness.cli import main; sys.exit(main())")
 SIMULATED = (sys.executable, str(Path(__file__)))
-DELAY = "SIMULATED_DELAY_S"
+DELAY, STUBBORN = "SIMULATED_DELAY_S", "SIMULATED_STUBBORN"
 
 
 def make_world() -> SimulatedWorld:
@@ -72,16 +73,21 @@ def run(
     )
 
 
-def start(arguments: Sequence[str], *, cwd: Path, **variables: str) -> subprocess.Popen[str]:
-    """A command that goes on by itself."""
-    return subprocess.Popen(
+@contextlib.contextmanager
+def running(arguments: Sequence[str], *, cwd: Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that goes on by itself, and not longer than the block."""
+    with subprocess.Popen(
         [*SIMULATED, *arguments],
         cwd=cwd,
         env=environment(**variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def query(db_path: Path, sql: str) -> list[tuple]:
@@ -102,7 +108,7 @@ def wait_for_rows(process: subprocess.Popen, db_path: Path, count: int) -> None:
 
 
 class SlowAgent:
-    """Takes its time before it answers."""
+    """Takes its time before it answers, and may be too stubborn to be cancelled."""
 
     def __init__(self, agent, delay_s: float):
         self._agent, self._delay_s = agent, delay_s
@@ -112,7 +118,12 @@ class SlowAgent:
         return SlowAgent(self._agent.for_scope(scope), self._delay_s)
 
     async def run(self, *arguments):
-        await asyncio.sleep(self._delay_s)
+        try:
+            await asyncio.sleep(self._delay_s)
+        except asyncio.CancelledError:
+            if STUBBORN not in os.environ:
+                raise
+            await asyncio.sleep(3600)
         return await self._agent.run(*arguments)
 
 

@@ -2,12 +2,14 @@
 
 import json
 import signal
-import time
 
 import pytest
-from cli_runs import DELAY, data_flags, make_world, query, run, start, wait_for_rows, write_data
+from cli_runs import DELAY, STUBBORN, data_flags, make_world, query, run, running, wait_for_rows, write_data
 
 TRAIN = ["train", "--config", "harness.yaml"]
+ROWS = "SELECT run_id, question_id, timestamp FROM predictions ORDER BY 1, 2"
+
+needs_posix = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
 
 
 @pytest.fixture
@@ -19,52 +21,46 @@ def folder(tmp_path):
     return folder
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
+@needs_posix
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_ends_with_130_and_goes_on_without_losing_a_row(folder, number):
     db_path = folder / "workspace" / "harness.db"
-    process = start(TRAIN, cwd=folder, **{DELAY: "0.05"})
-    wait_for_rows(process, db_path, 12)
-    process.send_signal(number)
-    _, told = process.communicate(timeout=60)
+    with running(TRAIN, cwd=folder, **{DELAY: "0.05"}) as process:
+        wait_for_rows(process, db_path, 12)
+        process.send_signal(number)
+        _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
     assert "--resume" in told
     assert "Traceback" not in told
     assert (folder / "workspace" / "checkpoint.json").exists()
-    kept = query(db_path, "SELECT run_id, question_id, timestamp FROM predictions ORDER BY 1, 2")
+    kept = query(db_path, ROWS)
     assert query(db_path, "SELECT status FROM _runs WHERE run_id = 'sim'") == [("interrupted",)]
 
     resumed = run([*TRAIN, "--resume", "--json"], cwd=folder)
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["status"] == "completed"
-    rows = query(db_path, "SELECT run_id, question_id, timestamp FROM predictions ORDER BY 1, 2")
-    assert set(kept) <= set(rows)
+    assert set(kept) <= set(query(db_path, ROWS))
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
+@needs_posix
 def test_a_second_interruption_ends_the_process_at_once(folder):
-    process = start(TRAIN, cwd=folder, **{DELAY: "3600"})
-    while not query(
-        folder / "workspace" / "harness.db", "SELECT 1 FROM sqlite_master WHERE name = 'predictions'"
-    ):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    for _ in range(2):
+    with running(TRAIN, cwd=folder, **{DELAY: "0.1", STUBBORN: "yes"}) as process:
+        wait_for_rows(process, folder / "workspace" / "harness.db", 1)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
-    process.communicate(timeout=30)
+        assert any("once more: at once" in line for line in process.stderr)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
     assert process.returncode == 130
 
 
 def test_a_second_process_on_the_workspace_is_refused_and_told_who_holds_it(folder):
-    process = start(TRAIN, cwd=folder, **{DELAY: "0.5"})
-    wait_for_rows(process, folder / "workspace" / "harness.db", 1)
-    refused = run([*TRAIN, "--resume"], cwd=folder)
-    process.kill()
-    process.communicate()
+    with running(TRAIN, cwd=folder, **{DELAY: "0.5"}) as process:
+        wait_for_rows(process, folder / "workspace" / "harness.db", 1)
+        refused = run([*TRAIN, "--resume"], cwd=folder)
     assert refused.returncode == 1
     assert f"process {process.pid} works here" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert (
         run(["eval", "--config", "harness.yaml"], cwd=folder).returncode == 0
-    )  # free when the holder is gone
+    )  # free once the holder is gone

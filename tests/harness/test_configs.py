@@ -1,0 +1,41 @@
+"""The configurations that come with the package."""
+
+from pathlib import Path
+
+import pytest
+
+from core.questions import load_benchmark
+from harness.config import load_config
+from harness.from_config import runner_from_config
+from harness.pools import build_pools, cut_of, load_pools
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def in_the_repository(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def config_of(name, **changes):
+    return load_config(
+        f"configs/{name}.yaml", cli={"mode": "train", **changes}, environment={}, env_file="none"
+    )
+
+
+@pytest.mark.parametrize("name", ["demo", "openai"])
+def test_configurations_cut_the_demo_data_into_its_committed_pools(name):
+    questions = load_benchmark("data/demo/questions")
+    config = config_of(name)
+    assert config.n_task_types == len({question.task_type for question in questions})
+    assert (
+        build_pools(questions, cut_of(config)).ids()
+        == load_pools(Path("data/demo/pools.json"), questions).ids()
+    )
+
+
+def test_the_demo_needs_no_endpoint_whatever_the_environment_holds(tmp_path):
+    config = config_of("demo", workspace_dir=str(tmp_path / "workspace"), store_dir=str(tmp_path))
+    named = {f"{role}_LLM_MODEL": "never asked" for role in ("AGENT", "EVOLVE", "JUDGE")}
+    runner = runner_from_config(config, variables=named)
+    assert runner._services.endpoints.opened == []
