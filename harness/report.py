@@ -99,7 +99,8 @@ def basis_sentences(gain: Gain | None, *, training_rollouts: int, unsealed: int)
     if gain is None or gain.before is None:
         return []
     missing, difference = gain.comparison.missing, gain.comparison.difference
-    per_thousand = points(1000 * difference / training_rollouts) if training_rollouts else None
+    shown = training_rollouts and not gain.same_version
+    per_thousand = points(1000 * difference / training_rollouts) if shown else None
     return [
         _MEASURED[gain.measured_on],
         *([f"{per_thousand} points per 1,000 rollouts of training."] if per_thousand else []),
@@ -132,7 +133,8 @@ def players(config: Mapping[str, Any], calls: pd.DataFrame, *, simulated: bool) 
     judge, evolver = _models(calls, "judge"), _models(calls, "evolver")
     catalogue = config.get("proposer") == "catalogue"
     rule = f"a rule: ready-made lines from {Path(config.get('catalogue') or '?').name}; no model wrote them"
-    proposer = rule if catalogue else (f"a model: {evolver}" if evolver else "no call of a model is recorded")
+    unnamed = "a simulated proposer" if simulated else "no call of a model is recorded"
+    proposer = rule if catalogue else (f"a model: {evolver}" if evolver else unnamed)
     named = _models(calls, "agent")
     return [
         ("Answers", f"{agent}: {named}" if named else agent),
@@ -275,7 +277,8 @@ def _ground(payload: Mapping[str, Any]) -> str:
     reason, pairs = payload.get("reason"), payload.get("comparison")
     if pairs and not reason:
         reason = f"{pairs['W']} improved, {pairs['L']} regressed of {pairs['n']} pairs"
-    told_ = [*known, *([str(reason)] if reason else [])]
+    words = str(reason or "")
+    told_ = [*known, *([words if " " in words else words.replace("_", " ")] if words else [])]
     return ": ".join(told_) or json.dumps(payload, ensure_ascii=False)
 
 # %% ../nbs/15a_report.ipynb #1f36825b
@@ -283,6 +286,8 @@ def luck_verdict(kept: int, by_luck: Any) -> str:
     """What the comparison with worthless edits says about the number kept."""
     if by_luck is None:
         return ""
+    if not kept:
+        return "No edit was kept."
     if kept > by_luck.kept_high:
         return "More edits were kept than worthless ones would leave in 95 of 100 such runs."
     return (
@@ -305,7 +310,7 @@ def report_content(db_path: str | Path, run_id: str, store_dir: Path | None = No
     return {
         "run": run_row(Path(db_path), run_id),
         "read_at": now(),
-        "questions": config.get("questions"),
+        "questions": Path(config.get("questions") or "").name,
         "simulated": simulated,
         "optimistic": is_optimistic(config),
         "result": result_sentence(gain),

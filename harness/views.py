@@ -288,7 +288,7 @@ def plot_quadrants(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
         y, x = kinds.index(key[:2]), places.index(key[2:])
         net[y, x] = (row["improved"] - row["regressed"]) / max(1, row.sum() - row["missing"])
         axis.text(x, y, _cell_text(row), ha="center", va="center", fontsize=8)
-    axis.imshow(net, cmap="RdBu", vmin=-0.8, vmax=0.8, aspect="auto")
+    axis.imshow(net, cmap="RdBu", vmin=-1.5, vmax=1.5, aspect="auto")
     axis.set_xticks(range(len(places)), [place for *_, place in places])
     axis.set_yticks(range(len(kinds)), [f"{name}, probes" if is_probe else name for name, is_probe in kinds])
     axis.tick_params(length=0, labelsize=9)
