@@ -26,7 +26,7 @@ from core.types import LoopResult
 from harness.checkpoint import CheckpointWarning
 from harness.config import ConfigError, RunConfig
 from harness.run_plan import plan_run
-from harness.runner import Runner, how_to_begin, run_blocking
+from harness.runner import Runner, begin_workspace, how_to_begin, run_blocking
 from harness.workspace import WorkspaceLocked, load_manifest, workspace_lock
 
 WORLD = make_world(n_questions=120)
@@ -301,13 +301,14 @@ def stage_of(run_id):
         {"epochs": 2, "holdout_every": 1, "gate_source": "diagnosis+validation", "momentum_samples": 8},
     ],
 )
-def test_a_run_costs_no_more_than_its_plan_says(tmp_path, changes):
+def test_a_run_costs_no_more_than_its_plan_says(tmp_path, changes, monkeypatch):
     folder = tmp_path / "run"
     config = make_config(folder, WORLD, **{**SMALL, **changes})
     plans = []
     runner = make_runner(config, WORLD, evolve_llm=WORLD.evolver_llm(MIXED))
-    real = runner._tell_plan
-    runner._tell_plan = lambda parts: (plans.append(plan_run(parts)), real(parts))
+    monkeypatch.setattr(
+        "harness.runner.tell_plan", lambda parts, seed: plans.append(plan_run(parts, seed=seed))
+    )
     result = runner.run()
     spent = dict.fromkeys(plans[0].rollouts, 0)
     for row in query(folder, "SELECT run_id FROM predictions WHERE source_run_id IS NULL"):
@@ -325,7 +326,7 @@ def planned(tmp_path, world, *, agent=None, **changes):
 
     async def plan():
         with workspace_lock(runner.workspace_dir):
-            runner._begin("create")
+            begin_workspace(config, "create")
             async with runner._parts("sim", lambda names: names.run) as parts:
                 return plan_run(parts)
 

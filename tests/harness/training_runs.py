@@ -15,7 +15,7 @@ from core.adapters.simulated import SimulatedWorld
 from core.adapters.simulated_edits import MIXED
 from core.adapters.telemetry import NullTelemetry
 from core.agent.prompts import DEFAULT_PROMPTS_DIR
-from harness import runner
+from harness import assembly
 from harness.config import RunConfig
 from harness.log import HarnessLog
 from harness.runner import Runner
@@ -83,7 +83,7 @@ def make_runner(config: RunConfig, world, *, agent=None, family=MIXED, **parts) 
 def quick_disk():
     """Inside, nobody waits for the disk: only a power cut, not a kill, could lose something."""
     quick_log = functools.partial(HarnessLog, synchronous="NORMAL")
-    with mock.patch("os.fsync", return_value=None), mock.patch.object(runner, "HarnessLog", quick_log):
+    with mock.patch("os.fsync", return_value=None), mock.patch.object(assembly, "HarnessLog", quick_log):
         yield
 
 
