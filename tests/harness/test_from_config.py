@@ -12,6 +12,8 @@ from cli_runs import HARNESS, data_flags, environment, query, run, write_data
 from core.adapters.simulated import SimulatedWorld
 from core.adapters.simulated_edits import MIXED
 from core.types import Message
+from harness.config import RunConfig
+from harness.from_config import Services, environment_of
 
 for name in ("adapters", "core"):
     sys.path.append(str(Path(__file__).parents[1] / name))
@@ -19,8 +21,11 @@ for name in ("adapters", "core"):
 from fault_server import KEY, MODEL, FaultServer  # noqa: E402
 from tiny_llama import write_tiny_gguf  # noqa: E402
 
+CONCURRENCY = 8
+TRAIN = ["train", "--config", "harness.yaml"]
 SMALL = [
-    *("--epochs", "1", "--run-id", "real", "--batch-size", "16", "--min-class", "2", "--concurrency", "8"),
+    *("--epochs", "1", "--run-id", "real", "--batch-size", "16", "--min-class", "2"),
+    *("--concurrency", str(CONCURRENCY)),
     *(
         "--test-size",
         "12",
@@ -40,7 +45,16 @@ def make_world() -> SimulatedWorld:
 
 @pytest.fixture
 def folder(tmp_path):
-    return write_data(tmp_path, make_world())
+    """Data of the world, initialised from the command line."""
+    return initialised(tmp_path / "experiment")
+
+
+def initialised(folder: Path, *flags: str) -> Path:
+    write_data(folder, make_world())
+    arguments = ["init", ".", *data_flags(folder), "--skills", "skills", *SMALL, *flags]
+    made = run(arguments, cwd=folder, program=HARNESS)
+    assert made.returncode == 0, made.stderr
+    return folder
 
 
 def replying(role):
@@ -77,12 +91,10 @@ async def command(arguments, *, cwd, **named: str) -> tuple[int, str, str]:
 
 async def test_whole_training_run_through_the_real_client(folder):
     world = make_world()
-    made = run(["init", ".", *data_flags(folder), "--skills", "skills", *SMALL], cwd=folder, program=HARNESS)
-    assert made.returncode == 0, made.stderr
     async with AsyncExitStack() as stack:
         running = {name: await stack.enter_async_context(server) for name, server in servers(world).items()}
         named = variables(running)
-        train = ["train", "--config", "harness.yaml", "--json", "--prices", f"{{{MODEL}: [1.0, 2.0]}}"]
+        train = [*TRAIN, "--json", "--prices", f"{{{MODEL}: [1.0, 2.0]}}"]
         code, told, complaint = await command(train, cwd=folder, **named)
         assert code == 0, complaint
         assert json.loads(told)["status"] == "completed"
@@ -102,13 +114,48 @@ async def test_whole_training_run_through_the_real_client(folder):
         assert KEY.encode() not in path.read_bytes(), path
 
 
+async def test_a_killed_run_repeats_no_call_but_those_in_flight_and_ends_the_same(tmp_path):
+    whole, killed = (initialised(tmp_path / name) for name in ("whole", "killed"))
+    async with AsyncExitStack() as stack:
+        running = {
+            name: await stack.enter_async_context(server) for name, server in servers(make_world()).items()
+        }
+        named = variables(running)
+
+        def made_so_far() -> int:
+            return sum(len(server.calls) for server in running.values())
+
+        code, _, complaint = await command(TRAIN, cwd=whole, **named)
+        assert code == 0, complaint
+        needed = made_so_far()
+        for server in running.values():
+            server.delay_s = 0.02
+        process = await asyncio.create_subprocess_exec(
+            *HARNESS, *TRAIN, cwd=killed, env=environment(**named), stderr=asyncio.subprocess.DEVNULL
+        )
+        while made_so_far() < 1.5 * needed:
+            assert process.returncode is None
+            await asyncio.sleep(0.01)
+        process.kill()
+        await process.wait()
+        code, _, complaint = await command([*TRAIN, "--resume"], cwd=killed, **named)
+        assert code == 0, complaint
+        assert needed <= made_so_far() - needed <= needed + CONCURRENCY
+    assert skill_texts(killed) == skill_texts(whole)
+
+
+def skill_texts(folder: Path) -> dict[str, str]:
+    """The skills in force, by file name."""
+    version = json.loads((folder / "workspace" / "manifest.json").read_text("utf-8"))["current"]["skills"]
+    paths = (folder / "store" / "skills" / version).glob("*.md")
+    return {path.name: path.read_text("utf-8") for path in paths}
+
+
 async def test_a_wrong_key_ends_with_1_and_the_words_of_the_provider(folder):
-    made = run(["init", ".", *data_flags(folder), "--skills", "skills", *SMALL], cwd=folder, program=HARNESS)
-    assert made.returncode == 0, made.stderr
     wrong = "sk-wrong-9876543210fedcba"
     async with FaultServer() as server:
         named = variables({"AGENT": server, "EVOLVE": server}, AGENT_LLM_API_KEY=wrong)
-        code, told, complaint = await command(["train", "--config", "harness.yaml"], cwd=folder, **named)
+        code, told, complaint = await command(TRAIN, cwd=folder, **named)
     assert (code, told) == (1, "")
     assert "Incorrect API key provided" in complaint
     assert wrong not in complaint
@@ -116,10 +163,22 @@ async def test_a_wrong_key_ends_with_1_and_the_words_of_the_provider(folder):
     assert len(server.calls) <= 3
 
 
+@pytest.mark.parametrize(("targets", "calls"), [("skills+system", 0), ("skills+tools", 2)])
+async def test_tools_condense_what_they_find_only_when_their_prompts_are_trained(tmp_path, targets, calls):
+    folder, world = write_data(tmp_path / "data", make_world()), make_world()
+    config = RunConfig(trees_dir=str(folder / "trees"), evolve_targets=targets)
+    async with FaultServer() as server:
+        services = Services(config, variables({"AGENT": server, "VL": server}))
+        tools = environment_of(services).tools_for(world.questions[0])
+        await tools("view_node", {"node_id": "root", "question": "What is there?"})
+        for provider in services.endpoints.opened:
+            await provider.aclose()
+    assert len(server.calls) == calls
+    assert "observe_frame" in tools.describe()
+
+
 def test_missing_variables_are_named_before_anything_is_made(folder):
-    made = run(["init", ".", *data_flags(folder), "--skills", "skills", *SMALL], cwd=folder, program=HARNESS)
-    assert made.returncode == 0, made.stderr
-    told = run(["train", "--config", "harness.yaml"], cwd=folder, program=HARNESS)
+    told = run(TRAIN, cwd=folder, program=HARNESS)
     assert told.returncode == 2
     for role in ("AGENT_LLM", "EVOLVE_LLM"):
         assert f"not set: {role}_MODEL, {role}_BASE_URL, {role}_API_KEY" in told.stderr
@@ -127,16 +186,15 @@ def test_missing_variables_are_named_before_anything_is_made(folder):
 
 
 def test_keys_may_stand_in_a_dotenv_file_and_nobody_shows_them(folder):
-    made = run(["init", ".", *data_flags(folder), "--skills", "skills", *SMALL], cwd=folder, program=HARNESS)
-    assert made.returncode == 0, made.stderr
     (folder / ".env").write_text(f"AGENT_LLM_API_KEY={KEY}\nAGENT_LLM_MODEL=m\n", encoding="utf-8")
-    told = run(["train", "--config", "harness.yaml"], cwd=folder, program=HARNESS)
+    told = run(TRAIN, cwd=folder, program=HARNESS)
     assert told.returncode == 2
     assert "not set: AGENT_LLM_BASE_URL." in told.stderr
     assert KEY not in told.stderr
 
 
-def test_the_embedded_model_with_a_catalogue_trains_without_any_endpoint(folder):
+def test_the_embedded_model_with_a_catalogue_trains_without_any_endpoint(tmp_path):
+    folder = write_data(tmp_path / "experiment", make_world())
     model = write_tiny_gguf(folder / "tiny.gguf")
     lines = ["order", "content"]
     for name in lines:
@@ -155,9 +213,7 @@ def test_the_embedded_model_with_a_catalogue_trains_without_any_endpoint(folder)
     assert made.returncode == 0, made.stderr
     # An empty cache and no package index: the model can only be the one that the flag names.
     own_cache = {"XDG_CACHE_HOME": str(folder / "cache"), "PIP_NO_INDEX": "1", "JUDGE_LLM_MODEL": "unasked"}
-    told = run(
-        ["train", "--config", "harness.yaml", "--json"], cwd=folder, program=HARNESS, variables=own_cache
-    )
+    told = run([*TRAIN, "--json"], cwd=folder, program=HARNESS, variables=own_cache)
     assert told.returncode == 0, told.stderr
     db_path = folder / "workspace" / "harness.db"
     assert query(db_path, "SELECT count(DISTINCT agent_fingerprint) FROM predictions") == [(1,)]
