@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import json
 import signal
+import threading
 
 import pytest
 from filelock import FileLock
@@ -163,7 +164,8 @@ async def test_who_interrupts_the_waiting_stops_the_work():
     happened = []
 
     async def works():
-        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(0.2)  # until the caller waits
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         try:
             await asyncio.sleep(60)
         finally:
