@@ -158,6 +158,13 @@ class _OpenRun:
         other._begin(self._writer, run_id, owns_writer=False)
         return other
 
+    def set_run_versions(self, run_id: str, skills: str, prompts: str, questions_ref: str) -> None:
+        """Notes which skills, prompts and questions a run used. Raises `ValueError` for an unknown run."""
+        if not self._writer.query("SELECT 1 FROM _runs WHERE run_id = ?", (run_id,)):
+            raise ValueError(f"run {run_id!r} is not in {self._writer.db_path}")
+        sql = "UPDATE _runs SET skills_version = ?, prompts_version = ?, questions_ref = ? WHERE run_id = ?"
+        self._writer.submit(Statement(sql, ((skills, prompts, questions_ref, run_id),)))
+
     def __enter__(self) -> "HarnessLog":
         return self
 
@@ -240,13 +247,6 @@ class HarnessLog(_OpenRun):
             **place,
         }
         self.upsert("_events", row)
-
-    def set_run_versions(self, run_id: str, skills: str, prompts: str, questions_ref: str) -> None:
-        """Notes which skills, prompts and questions a run used. Raises `ValueError` for an unknown run."""
-        if not self.query("SELECT 1 FROM _runs WHERE run_id = ?", (run_id,)):
-            raise ValueError(f"run {run_id!r} is not in {self.db_path}")
-        sql = "UPDATE _runs SET skills_version = ?, prompts_version = ?, questions_ref = ? WHERE run_id = ?"
-        self._writer.submit(Statement(sql, ((skills, prompts, questions_ref, run_id),)))
 
 # %% ../nbs/01_log.ipynb #1241668a
 def rows_of_run(
