@@ -13,16 +13,19 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dotenv import dotenv_values
+
 from core.agent.prompts import DEFAULT_PROMPTS_DIR
 from core.tree.environment import TreeEnvironment
 from .arguments import add_field_flags, given_fields
-from .config import ConfigError, RunConfig, build_config, load_config, read_yaml
+from .config import ConfigError, RunConfig, build_config, load_config, read_environment, read_yaml
 from harness.console import (
     INTERRUPTED,
     CountingExecutor,
@@ -82,9 +85,14 @@ _NEEDED = ("questions", "trees_dir")
 
 
 def _fields_for_init(session: Session) -> dict[str, Any]:
-    """The fields that file and flags set, with their types. Raises `ConfigError`."""
+    """The fields that file, environment and flags set, with their types. Raises `ConfigError`."""
     path = session.options.config
-    given = {**({} if path is None else read_yaml(Path(path))), **given_fields(session.options)}
+    given = {
+        **({} if path is None else read_yaml(Path(path))),
+        **read_environment(dotenv_values(".env"), ".env", strict=True),
+        **read_environment(os.environ, "the environment", strict=False),
+        **given_fields(session.options),
+    }
     config = build_config(given)
     if missing := [name for name in _NEEDED if not getattr(config, name)]:
         raise ConfigError("command line", [f"{name}: is empty, and init needs it" for name in missing])

@@ -85,6 +85,13 @@ def test_flags_and_file_are_kept_in_what_is_written(folder):
     assert (written["epochs"], written["val_size"], written["agent"]) == (7, 44, "local")
 
 
+def test_places_named_in_a_dotenv_file_are_those_that_training_will_look_at(folder):
+    (folder / ".env").write_text("HARNESS_STORE_DIR=elsewhere\n", encoding="utf-8")
+    told = init(folder)
+    assert told.returncode == 0, told.stderr
+    assert (folder / "elsewhere" / "skills" / "v1").is_dir()
+
+
 def test_a_type_with_too_few_questions_to_be_judged_on_gets_no_file_of_its_own(folder):
     path = folder / "questions.json"
     questions = json.loads(path.read_text("utf-8"))
