@@ -176,7 +176,8 @@ def print_luck(cells: Sequence[Mapping]) -> None:
     print(f"\nHad every edit been worthless\n{'':52}{'runs':>5}" + "".join(f"{name:>15}" for name in names))
     for cell in cells:
         print(
-            f"{cell['family']:42}{cell['runs']:>5}" + "".join(f"{_shown(cell[name]):>15}" for name in names)
+            f"{cell['arm'] + ': ' + cell['family']:53}{cell['runs']:>5}"
+            + "".join(f"{_shown(cell[name]):>15}" for name in names)
         )
 
 
