@@ -6,6 +6,10 @@ All functions work on text with `\\n` line ends.
 import dataclasses
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+
+import frontmatter
+import yaml
 
 MOMENTUM_START = "<!-- momentum:start -->"
 MOMENTUM_END = "<!-- momentum:end -->"
@@ -27,10 +31,22 @@ class Region:
 
 def protected_regions(text: str, frozen: Sequence[str]) -> tuple[Region, ...]:
     """Byte order mark with front matter, momentum blocks, and the sections headed by a title in `frozen`."""
-    head = [Region("touches_front_matter", 0, _HEAD.match(text).end())]
+    head = [Region("touches_front_matter", 0, _head_end(text))]
     momentum = [Region("touches_momentum_block", *match.span()) for match in _MOMENTUM.finditer(text)]
     sections = [Region("touches_frozen_section", *span) for span in _sections(text, frozen)]
     return tuple(region for region in (*head, *momentum, *sections) if region.end > region.start)
+
+
+@lru_cache(maxsize=64)
+def _head_end(text: str) -> int:
+    """Where the text proper begins: behind the front matter as the reader of skill files finds it, which lets
+    blanks stand before it and longer fences around it."""
+    marked = _HEAD.match(text).end()
+    try:
+        metadata, body = frontmatter.parse(text.removeprefix("\ufeff"))
+    except (yaml.YAMLError, ValueError):
+        return marked
+    return max(marked, len(text.rstrip()) - len(body)) if metadata else marked
 
 
 def _sections(text: str, titles: Sequence[str]) -> list[tuple[int, int]]:
@@ -48,7 +64,7 @@ def _sections(text: str, titles: Sequence[str]) -> list[tuple[int, int]]:
 def _headings(text: str) -> list[tuple[int, int, str]]:
     """(position, level, title) of every heading outside front matter and code fences."""
     headings, fence, position = [], "", 0
-    head_end = _HEAD.match(text).end()
+    head_end = _head_end(text)
     for line in text.splitlines(keepends=True):
         if position >= head_end:
             before, fence = fence, _fence_after(fence, line)
@@ -62,7 +78,7 @@ def _headings(text: str) -> list[tuple[int, int, str]]:
 def has_open_fence(text: str) -> bool:
     """True when a code fence is opened and never closed."""
     fence = ""
-    for line in text[_HEAD.match(text).end() :].splitlines():
+    for line in text[_head_end(text) :].splitlines():
         fence = _fence_after(fence, line)
     return bool(fence)
 

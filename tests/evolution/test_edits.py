@@ -149,6 +149,28 @@ def test_a_new_front_matter_cannot_be_made():
     assert refusal(edit, text="plain\ntext\n") == "touches_front_matter"
 
 
+@pytest.mark.parametrize(
+    "head", ["\n---\n{}\n---\n", "  \n---\n{}\n---\n", "----\n{}\n----\n", "\ufeff\n---\n{}\n---\n"]
+)
+@pytest.mark.parametrize("windows", [False, True])
+def test_front_matter_is_protected_however_its_reader_finds_it(head, windows):
+    text = head.format("name: order\nalways: false") + "\nSome text.\n"
+    text = text.replace("\n", "\r\n") if windows else text
+    for edit in (
+        Edit("replace", target="always: false", content="always: true"),
+        Edit("insert_after", target="always: false", content="task_type: other"),
+        Edit("delete", target="name: order"),
+    ):
+        assert refusal(edit, text=text) == "touches_front_matter"
+    assert "Any text." in applied(Edit("replace", target="Some text.", content="Any text."), text=text)
+
+
+@pytest.mark.parametrize("fence", ["---", "----"])
+def test_a_text_without_front_matter_is_given_none_behind_blank_lines(fence):
+    edit = Edit("replace", target="plain", content=f"{fence}\nalways: true\n{fence}")
+    assert refusal(edit, text="\n\nplain\ntext\n") == "touches_front_matter"
+
+
 def test_appending_below_a_frozen_section_needs_a_heading_of_its_own():
     text = "# Title\n\n## Safety\n\nNever guess.\n"
     assert refusal(Edit("append", content="Or do."), text=text) == "touches_frozen_section"
