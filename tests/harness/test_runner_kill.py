@@ -12,6 +12,7 @@ from killed import ended_well, in_child
 from training_runs import (
     NOT_COMPARED,
     Asked,
+    KeptModel,
     canonical_hash,
     canonical_state,
     canonical_table,
@@ -143,6 +144,48 @@ def test_resumed_run_equals_uninterrupted_run_when_killed_around_a_checkpoint(
     assert ended_well(in_child(lambda: trained(resumed(folder, asked), resume=True)))
     check_equal(never, folder)
     assert Counter(asked.scopes()) == Counter(never_asked)
+
+
+def test_a_damaged_checkpoint_costs_nothing_but_the_way_back_to_the_one_before(prepared, tmp_path):
+    never, never_asked, _ = prepared
+    folder, asked = tmp_path / "run", Asked(tmp_path / "asked.txt", kill_at="_e2_s1/")
+    assert not ended_well(in_child(lambda: trained(start(folder, asked))))
+    checkpoint = folder / "experiment" / "checkpoint.json"
+    content = checkpoint.read_bytes()
+    checkpoint.write_bytes(content[: len(content) // 2])
+    quiet = Asked(asked.path)
+    assert ended_well(in_child(lambda: trained(resumed(folder, quiet), resume=True)))
+    check_equal(never, folder)
+    assert Counter(quiet.scopes()) == Counter(never_asked)
+
+
+def kept_run(folder, *, kill_at=""):
+    """The calls that a run with kept models paid for, by scope; the run is killed and resumed if told to."""
+    folder.parent.mkdir()
+    asked = Asked(folder.parent / "asked.txt", kill_at=kill_at)
+    survived = ended_well(in_child(lambda: trained(with_kept_models(start(folder, asked)))))
+    assert survived != bool(kill_at)
+    if not survived:
+        quiet = Asked(asked.path)
+        assert ended_well(in_child(lambda: trained(with_kept_models(resumed(folder, quiet)), resume=True)))
+    return Counter((folder.parent / "calls.txt").read_text("utf-8").splitlines())
+
+
+def test_no_call_of_a_model_that_was_answered_is_paid_again(tmp_path):
+    calls = kept_run(tmp_path / "never" / "run")
+    assert {scope.rpartition("/")[2] for scope in calls} == {"evolver", "judge"}
+    for number, scope in enumerate(("_e1_s1_gate_", "_e1_mom_new/", "_e1_R2/")):
+        folder = tmp_path / f"killed-{number}" / "run"
+        assert kept_run(folder, kill_at=scope) == calls
+        check_equal(tmp_path / "never" / "run", folder)
+
+
+def with_kept_models(runner):
+    """The runner with edits written by a chat model and rollouts judged by one, all kept in a journal."""
+    world, folder = make_world(n_questions=120), runner.workspace_dir.parent.parent
+    models = {"evolve_llm": world.evolver_llm(MIXED), "judge_llm": world.judge_llm()}
+    kept = {role: KeptModel(model, folder) for role, model in models.items()}
+    return make_runner(runner.config, world, agent=runner._players.agent_factory, proposer=None, **kept)
 
 
 def test_the_hash_sees_every_cell_that_is_compared(prepared):

@@ -11,6 +11,7 @@ import sqlite3
 from pathlib import Path
 from unittest import mock
 
+from core.adapters.journal import Journal, JournaledProvider
 from core.adapters.simulated import SimulatedWorld
 from core.adapters.simulated_edits import MIXED
 from core.adapters.telemetry import NullTelemetry
@@ -127,6 +128,22 @@ class Asked:
 
     def scopes(self):
         return self.path.read_text("utf-8").splitlines() if self.path.exists() else []
+
+
+class KeptModel:
+    """A chat model whose calls go through a journal; those that reach it are noted in a file, by scope."""
+
+    def __init__(self, llm, folder: Path, scope=""):
+        self.model, self._llm, self._folder, self._scope = llm.model, llm, folder, scope
+
+    def for_scope(self, scope):
+        kept = KeptModel(self._llm, self._folder, scope)
+        return JournaledProvider(kept, Journal(self._folder / "journal.db"), scope)
+
+    async def chat(self, messages, **options):
+        with (self._folder / "calls.txt").open("a", encoding="utf-8") as file:
+            file.write(f"{self._scope}\n")
+        return await self._llm.chat(messages, **options)
 
 
 # A canonical form
