@@ -19,6 +19,7 @@ import frontmatter
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from core.agent.markdown import fence_after, without_remarks
 from core.agent.tactics import TACTICS
 from core.tree.model import lies_inside
 
@@ -26,8 +27,6 @@ SkillMode = Literal["auto", "manual", "none"]
 DEFAULT_SKILL = "default-strategy"
 
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_MOMENTUM = re.compile(r"<!--\s*momentum:start\s*-->.*?(?:<!--\s*momentum:end\s*-->|\Z)", re.DOTALL)
 _LINES_HEADING = "where to look"
 _ARROW = " -> "
 _FORM = "`- <rule> -> <tactic>`, its examples below it as `  - <question>`"
@@ -187,7 +186,7 @@ def parse_lines(text: str, *, source: str = "") -> list[SkillLine]:
     tactic, or an example without a rule.
     """
     lines: list[SkillLine] = []
-    for number, content in _section_items(text):
+    for number, content in section_items(text):
         where = f"{source or 'skill text'}, line {number}"
         if content.startswith(("- ", "* ")):
             lines.append(_parse_rule(content[2:].strip(), where))
@@ -208,17 +207,16 @@ def _parse_rule(content: str, where: str) -> SkillLine:
     return SkillLine(rule, tactic)
 
 
-def _section_items(text: str) -> list[tuple[int, str]]:
+def section_items(text: str) -> list[tuple[int, str]]:
     """The list items, each with its line number from 1, of the sections that hold lines."""
     items: list[tuple[int, str]] = []
     section_level = 0  # 0: outside
-    fenced = False
-    for number, content in enumerate(_without_remarks(text).splitlines(), start=1):
-        if content.lstrip().startswith(("```", "~~~")):
-            fenced = not fenced
-        elif fenced:
+    fence = ""
+    for number, content in enumerate(without_remarks(text).splitlines(), start=1):
+        before, fence = fence, fence_after(fence, content)
+        if before or fence:
             continue
-        elif heading := _HEADING.match(content):
+        if heading := _HEADING.match(content):
             level = len(heading[1])
             if heading[2].casefold() == _LINES_HEADING:
                 section_level = level
@@ -227,10 +225,3 @@ def _section_items(text: str) -> list[tuple[int, str]]:
         elif section_level and content.lstrip().startswith(("- ", "* ")):
             items.append((number, content.rstrip()))
     return items
-
-
-def _without_remarks(text: str) -> str:
-    """`text` without comments and the momentum block; line breaks stay, so that line numbers are true."""
-    for pattern in (_MOMENTUM, _COMMENT):
-        text = pattern.sub(lambda match: "\n" * match[0].count("\n"), text)
-    return text

@@ -5,10 +5,13 @@ block, its code fences are closed, its line ends are kept, and its length has st
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from core.evolution.markdown import MOMENTUM_END, MOMENTUM_START, has_open_fence, protected_regions
+from core.agent.markdown import MOMENTUM_MARKER
+from core.agent.skills import section_items
+from core.evolution.markdown import has_open_fence, protected_regions
 from core.evolution.types import Edit, EditOp, EditOutcome, RejectedEdit, SkippedEdit
 
 SHORTEST, LONGEST = 0.3, 2.0
@@ -33,7 +36,7 @@ def apply_edits(text: str, edits: Iterable[Edit], *, budget: int, frozen: Sequen
 
     `unknown_op`, `content_blank`, `append_with_target`, `anchor_blank`, `anchor_missing`,
     `anchor_not_unique`, `touches_front_matter`, `touches_frozen_section`, `touches_momentum_block`,
-    `code_fence_open`, `too_short`, `too_long`, `changes_nothing`, `over_budget`.
+    `code_fence_open`, `hides_lines`, `too_short`, `too_long`, `changes_nothing`, `over_budget`.
     """
     current, applied, skipped = text, [], []
     for edit in edits:
@@ -87,7 +90,7 @@ def _check_form(edit: Edit) -> None:
         raise _RefusedError("append_with_target", "append goes to the end; use insert_after for a place")
     if edit.op != "append" and not edit.target.strip():
         raise _RefusedError("anchor_blank", f"{edit.op} needs a target")
-    if edit.op != "delete" and (MOMENTUM_START in edit.content or MOMENTUM_END in edit.content):
+    if edit.op != "delete" and MOMENTUM_MARKER.search(edit.content):
         raise _RefusedError("touches_momentum_block", "leave the markers of the momentum block alone")
 
 
@@ -127,11 +130,34 @@ def _check_result(result: str, before: str, original: str, frozen: Sequence[str]
             raise _RefusedError(reason, "the edit would change or enlarge it")
     if has_open_fence(_unix(result)):
         raise _RefusedError("code_fence_open", "close the code fence")
+    if hidden := _hidden_line(_unix(before), _unix(result)):
+        raise _RefusedError("hides_lines", f"{hidden!r} would still stand there and be read no more")
     longest = LONGEST * max(len(original), GROWTH_FLOOR)
     if len(result) > longest:
         raise _RefusedError("too_long", f"{len(result)} characters, at most {longest:.0f}")
     if len(result) < SHORTEST * len(original):
         raise _RefusedError("too_short", f"{len(result)} characters, at least {SHORTEST * len(original):.0f}")
+
+
+def _hidden_line(before: str, after: str) -> str:
+    """A skill line that was read before and now stands where nobody reads it; empty when there is none.
+
+    A remark, a code fence or a heading put above lines does that to them.
+    """
+    read_before, unread_before = _read_and_unread(before)
+    read_after, unread_after = _read_and_unread(after)
+    lost = (
+        line
+        for line in read_before
+        if read_after[line] < read_before[line] and unread_after[line] > unread_before[line]
+    )
+    return next(lost, "")
+
+
+def _read_and_unread(text: str) -> tuple[Counter[str], Counter[str]]:
+    """How often each line of a text is read as one of a skill's lines, and how often it is not."""
+    read = Counter(content for _, content in section_items(text))
+    return read, Counter(line.rstrip() for line in text.splitlines()) - read
 
 
 def _protected_texts(text: str, frozen: Sequence[str]) -> list[tuple[str, str]]:

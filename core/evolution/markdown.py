@@ -11,12 +11,12 @@ from functools import lru_cache
 import frontmatter
 import yaml
 
+from core.agent.markdown import MOMENTUM_BLOCK, fence_after
+
 MOMENTUM_START = "<!-- momentum:start -->"
 MOMENTUM_END = "<!-- momentum:end -->"
 
 _HEAD = re.compile(r"\A\ufeff?(?:---[ \t]*\n(?:.*?\n)?---[ \t]*(?:\n|\Z))?", re.DOTALL)
-_MOMENTUM = re.compile(rf"{re.escape(MOMENTUM_START)}.*?(?:{re.escape(MOMENTUM_END)}|\Z)", re.DOTALL)
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*\n?\Z")
 
 
@@ -32,7 +32,7 @@ class Region:
 def protected_regions(text: str, frozen: Sequence[str]) -> tuple[Region, ...]:
     """Byte order mark with front matter, momentum blocks, and the sections headed by a title in `frozen`."""
     head = [Region("touches_front_matter", 0, _head_end(text))]
-    momentum = [Region("touches_momentum_block", *match.span()) for match in _MOMENTUM.finditer(text)]
+    momentum = [Region("touches_momentum_block", *match.span()) for match in MOMENTUM_BLOCK.finditer(text)]
     sections = [Region("touches_frozen_section", *span) for span in _sections(text, frozen)]
     return tuple(region for region in (*head, *momentum, *sections) if region.end > region.start)
 
@@ -67,7 +67,7 @@ def _headings(text: str) -> list[tuple[int, int, str]]:
     head_end = _head_end(text)
     for line in text.splitlines(keepends=True):
         if position >= head_end:
-            before, fence = fence, _fence_after(fence, line)
+            before, fence = fence, fence_after(fence, line)
             heading = _HEADING.match(line)
             if heading and not before and not fence:
                 headings.append((position, len(heading[1]), heading[2]))
@@ -79,20 +79,5 @@ def has_open_fence(text: str) -> bool:
     """True when a code fence is opened and never closed."""
     fence = ""
     for line in text[_head_end(text) :].splitlines():
-        fence = _fence_after(fence, line)
+        fence = fence_after(fence, line)
     return bool(fence)
-
-
-def _fence_after(fence: str, line: str) -> str:
-    """The marker of the code fence that is open after `line`, `fence` being open before; empty for none.
-
-    A fence closes with at least as many of the same character and nothing behind them (CommonMark 4.5).
-    """
-    match = _FENCE.match(line)
-    if not match:
-        return fence
-    marker, behind = match[1], match[2].strip()
-    if not fence:
-        return "" if marker[0] == "`" and "`" in behind else marker
-    closes = marker[0] == fence[0] and len(marker) >= len(fence) and not behind
-    return "" if closes else fence

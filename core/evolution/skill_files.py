@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from core.agent.markdown import fence_after
 from core.agent.skills import DEFAULT_SKILL, read_skill_file
 from core.evolution.markdown import protected_regions
 from core.evolution.protocols import SkillStore
 
 _ITEM = re.compile(r"(?:[-*+]|\d+[.)])\s+(?P<step>\S.*)")
-_FENCES = ("```", "~~~")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,9 @@ def skill_steps(text: str) -> tuple[str, ...]:
     view = text.replace("\r\n", "\n")
     for region in sorted(protected_regions(view, ()), key=lambda region: -region.start):
         view = view[: region.start] + view[region.end :]
-    steps, fenced = [], False
+    steps, fence = [], ""
     for line in view.splitlines():
-        if line.lstrip().startswith(_FENCES):
-            fenced = not fenced
-        elif not fenced and (item := _ITEM.match(line)):
+        before, fence = fence, fence_after(fence, line)
+        if not (before or fence) and (item := _ITEM.match(line)):
             steps.append(item["step"].strip())
     return tuple(dict.fromkeys(steps))

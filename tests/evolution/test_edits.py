@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from core.agent.skills import parse_lines
 from core.evolution.edits import apply_edits, edit_key
 from core.evolution.markdown import MOMENTUM_END, MOMENTUM_START
 from core.evolution.types import Edit
@@ -169,6 +170,38 @@ def test_front_matter_is_protected_however_its_reader_finds_it(head, windows):
 def test_a_text_without_front_matter_is_given_none_behind_blank_lines(fence):
     edit = Edit("replace", target="plain", content=f"{fence}\nalways: true\n{fence}")
     assert refusal(edit, text="\n\nplain\ntext\n") == "touches_front_matter"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("<!-- remark", "hides_lines"),
+        ("```\n<!--\n```", "hides_lines"),
+        ("## Other", "hides_lines"),
+        ("<!--momentum:start-->", "touches_momentum_block"),
+        ("<!-- momentum:end  -->", "touches_momentum_block"),
+    ],
+)
+def test_no_edit_may_hide_the_lines_of_a_skill(content, reason):
+    assert refusal(Edit("insert_after", target="## Where to look", content=content)) == reason
+
+
+@pytest.mark.parametrize("content", ["````\n```\n````", "        ```", "<!-- remark -->", "```\n- code\n```"])
+def test_closed_code_and_remarks_above_the_lines_leave_them_read(content):
+    text = applied(Edit("insert_after", target="about the order", content=content))
+    assert parse_lines(text) == parse_lines(SKILL)
+
+
+def test_a_line_may_be_changed_or_dropped():
+    line = "- The question asks what came before. -> search_previous"
+    assert line not in applied(Edit("delete", target=line))
+    assert "-> root" in applied(Edit("replace", target="search_previous", content="root"))
+
+
+def test_a_momentum_block_is_protected_however_its_markers_are_spaced():
+    text = SKILL.replace(MOMENTUM_START, "<!--momentum:start-->").replace(MOMENTUM_END, "<!--momentum:end-->")
+    edit = Edit("replace", target="looking twice", content="looking once")
+    assert refusal(edit, text=text) == "touches_momentum_block"
 
 
 def test_appending_below_a_frozen_section_needs_a_heading_of_its_own():
