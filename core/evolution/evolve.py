@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from core.agent.skills import SkillError, parse_lines
 from core.evolution.edits import apply_edits, edit_key, rejected_keys
-from core.evolution.leak_guard import LeakGuard
+from core.evolution.leak_guard import LeakGuard, refusal
 from core.evolution.protocols import ProposalError, Proposer
 from core.evolution.types import (
     CasePack,
@@ -154,8 +154,9 @@ async def _evolve(proposer: Proposer, task: _Task) -> EvolutionRecord:
 def _checked(task: _Task, edits: Sequence[Edit]) -> EditOutcome:
     """What comes of a proposal; refused edits in the order proposed, whatever they were refused for."""
     fresh, known = _split_known(edits, task.rejected)
-    original, copied = LeakGuard.for_pack(task.pack, known=task.text).judge(fresh)
-    outcome = _apply(task, original)
+    guard = LeakGuard.for_pack(task.pack, known=task.text)
+    original, copied = guard.judge(fresh)
+    outcome = _apply(task, original, guard)
     place = {id(edit): number for number, edit in enumerate(edits)}
     skipped = sorted((*known, *copied, *outcome.skipped), key=lambda skip: place[id(skip.edit)])
     return EditOutcome(outcome.text, outcome.applied, tuple(skipped))
@@ -179,8 +180,9 @@ def _split_known(
     return fresh, known
 
 
-def _apply(task: _Task, edits: Sequence[Edit]) -> EditOutcome:
-    """`apply_edits`, but an edit after which a skill's lines cannot be read any more is refused too."""
+def _apply(task: _Task, edits: Sequence[Edit], guard: LeakGuard) -> EditOutcome:
+    """`apply_edits`, but an edit after which a skill's lines cannot be read any more is refused too, and one
+    that makes a copy together with what stands around it."""
     outcome, skipped = EditOutcome(task.text), []
     for edit in edits:
         # What was applied before applies again, so only this edit can be refused.
@@ -190,6 +192,8 @@ def _apply(task: _Task, edits: Sequence[Edit]) -> EditOutcome:
             skipped += extended.skipped
         elif problem := _line_problem(task, extended.text):
             skipped.append(SkippedEdit(edit, "lines_unreadable", problem))
+        elif copy := guard.copied(extended.text):
+            skipped.append(refusal(edit, copy))
         else:
             outcome = extended
     return EditOutcome(outcome.text, outcome.applied, tuple(skipped))

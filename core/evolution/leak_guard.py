@@ -73,7 +73,7 @@ class LeakGuard:
     def copied(self, content: str) -> str | None:
         """The first copied words or id in `content`, `None` when there is nothing to object to."""
         for pattern in self.ids:
-            if match := pattern.search(content):
+            if (match := pattern.search(content)) and not pattern.search(self.known):
                 return match[0]
         words = _words(content)
         found = [run for run in _runs(words) if run in self.runs]
@@ -89,9 +89,13 @@ class LeakGuard:
             if copy is None:
                 kept.append(edit)
             else:
-                detail = f"say it without words from the cases: {copy!r}"
-                refused.append(SkippedEdit(edit, REASON, detail))
+                refused.append(refusal(edit, copy))
         return tuple(kept), tuple(refused)
+
+
+def refusal(edit: Edit, copy: str) -> SkippedEdit:
+    """The edit as refused for copying `copy`."""
+    return SkippedEdit(edit, REASON, f"say it without words from the cases: {copy!r}")
 
 
 def _words(text: str) -> Words:

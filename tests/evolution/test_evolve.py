@@ -94,6 +94,35 @@ async def test_an_edit_that_copies_from_the_cases_is_refused():
     assert record.attempts == 2
 
 
+@pytest.mark.parametrize(
+    "edits",
+    [
+        [Edit("append", content="Often a red"), Edit("insert_after", "Often a red", "tin car.")],
+        [Edit("append", content="See case-"), Edit("replace", "See case-", "See case-17")],
+        [
+            Edit("append", content="Often the silver"),
+            Edit("replace", "the silver", "the mayor's"),
+            Edit("insert_after", "Often the mayor's", "hat"),
+        ],
+    ],
+)
+async def test_nothing_is_copied_piece_by_piece(edits):
+    record = await evolve(Scripted(edits, attempts=1), budget=len(edits))
+    assert record.applied == tuple(edits[:-1])
+    assert reasons(record) == ["copies_training_data"]
+
+
+async def test_nothing_is_copied_by_adding_to_what_the_file_said():
+    text = TEXT + "\nFind a red\n"
+    record = await evolve(Scripted([Edit("insert_after", "Find a red", "tin car")], attempts=1), text=text)
+    assert (record.status, reasons(record)) == ("unchanged", ["copies_training_data"])
+
+
+async def test_what_the_file_said_before_blocks_no_edit():
+    text = TEXT + "\nAs in case-17, find a red tin car.\n"
+    assert (await evolve(Scripted([GOOD]), text=text)).applied == (GOOD,)
+
+
 async def test_the_same_edit_twice_in_a_proposal_counts_once():
     record = await evolve(Scripted([GOOD, dataclasses.replace(GOOD, reason="again")]), budget=5)
     assert (record.applied, reasons(record)) == ((GOOD,), ["proposed_twice"])
