@@ -11,6 +11,9 @@ import json_repair
 MOST_CHARACTERS = 200_000
 """Longer replies are not read: whatever they are, they are not what was asked for."""
 
+MOST_BROKEN = 20
+"""After so many beginnings that are no JSON, the rest of a reply is not looked at."""
+
 # What a JSON object or array begins with, so that [brackets] and {braces} of prose are passed over.
 _START = re.compile(r"""\{\s*["'}]|\[\s*[\[{"'\]\d-]""")
 _OPENING_FENCE = re.compile(r"```\w*\s*\Z")
@@ -45,10 +48,12 @@ def extract_json_from_response(text: str, *, keys: Collection[str] = ()) -> dict
         raise UnreadableReplyError(
             f"the reply has {len(reply)} characters, and at most {MOST_CHARACTERS} are read"
         )
-    values = list(_values(reply))
-    objects = [value for value in values if _parts(value)]
-    asked = [value for value in objects if any(key in part for part in _parts(value) for key in keys)]
-    for choice in (*asked, *objects, *values):
+    others = []
+    for value in _values(reply):
+        if any(not keys or any(key in part for key in keys) for part in _parts(value)):
+            return value
+        others.append(value)
+    for choice in (*filter(_parts, others), *others):
         return choice
     raise UnreadableReplyError("there is no JSON object in the reply")
 
@@ -60,15 +65,17 @@ def _parts(value: Any) -> list[dict[str, Any]]:
 
 
 def _values(reply: str) -> Iterator[Any]:
-    """The objects and arrays that stand beside each other, in order; the first broken one is the last."""
-    position = 0
-    while match := _START.search(reply, position):
+    """The objects and arrays that stand beside each other, in order. Behind the beginning of a broken one,
+    which may be a bracket in prose, the search goes on."""
+    position = broken = 0
+    while broken < MOST_BROKEN and (match := _START.search(reply, position)):
         try:
             value, position = _DECODER.raw_decode(reply, match.start())
         except (ValueError, RecursionError):
             yield from _mended(reply, match.start())
-            return
-        yield value
+            position, broken = match.start() + 1, broken + 1
+        else:
+            yield value
 
 
 def _mended(reply: str, start: int) -> Iterator[Any]:

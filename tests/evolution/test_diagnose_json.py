@@ -70,6 +70,21 @@ def test_of_several_objects_the_one_with_a_wanted_key_counts():
 
 
 @pytest.mark.parametrize(
+    "prose",
+    [
+        "As in [1, p. 3] the file is weak.",
+        "The cases ['F1' and 'F2'] fail.",
+        "[-1 .. 3]",
+        "See ['F1', [3, so]], [\"F2\" or] and [4 of 5].",
+    ],
+)
+@pytest.mark.parametrize("keys", [(), ("edits",)])
+def test_a_bracket_in_prose_hides_nothing_behind_it(prose, keys):
+    assert extract_json_from_response(f"{prose}\n{PLAIN}", keys=keys) == EDITS
+    assert extract_json_from_response(f"{prose}\n```json\n{PLAIN[:-1]},}}\n```", keys=keys) == EDITS
+
+
+@pytest.mark.parametrize(
     ("cut", "kept"),
     [
         ('{"completeness": 0.8, "hallucination": 0.', {"completeness": 0.8}),
