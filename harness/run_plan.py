@@ -32,14 +32,16 @@ class Assumed:
 
     wrong: of the diagnosis questions that the first pair gets wrong. ladder: of a ladder that a gate asks before
     it decides. baseline: of a gate's baseline answers that are not cached yet. gated: of the files with failures
-    that come to a gate (others rest after a rejection, or nothing is proposed). churn: of answers that
-    differ when the same text is asked twice.
+    that come to a gate (others rest after a rejection, or nothing is proposed). momentum: of the epochs that
+    changed a skill. churn: of answers that differ when the same text is asked twice. What runs of simulated
+    worlds do is near these, within a quarter.
     """
 
     wrong: float = 0.5
-    ladder: float = 0.6
-    baseline: float = 0.5
-    gated: float = 0.6
+    ladder: float = 0.7
+    baseline: float = 0.6
+    gated: float = 0.8
+    momentum: float = 0.5
     churn: float = 0.1
 
 # %% ../nbs/13d_run_plan.ipynb #8a07b272
@@ -276,7 +278,7 @@ def plan_rollouts(
         "R": Count(epochs * validation, epochs * validation),
         "R2": Count(epochs * validation if writes else round(epochs * validation / 4), epochs * validation),
         "comparison bases": Count(round(epochs * validation / 10), 2 * epochs * validation),
-        "momentum": Count(epochs * momentum, epochs * momentum),
+        "momentum": Count(round(epochs * momentum * assumed.momentum), epochs * momentum),
         "held-out": Count(held_out, held_out),
         "final test": Count(2 * len(pools.test), 2 * len(pools.test)),
     }

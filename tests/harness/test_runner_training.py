@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 import pytest
-from slow_runs import V1, accept, begin, make_lab
+from slow_runs import V1, accept, begin, ignore, make_lab, system_pack
 from training_runs import (
     canonical_state,
     differences,
@@ -23,6 +23,7 @@ from core.evolution.shadow import strict_greater
 from harness.checkpoint import PHASES, Best
 from harness.config import RunConfig
 from harness.final_test import deliver_best, run_final_test
+from harness.slow_update import slow_update_cycle
 from harness.store import read_version
 from harness.training import Keeper
 from harness.workspace import VersionPair, load_manifest
@@ -285,3 +286,41 @@ async def test_a_pair_that_did_not_change_is_asked_once(tmp_path):
         assert final.comparison.difference == 0
         assert "kept the pair" in final.explain()
         assert {scope.partition("/")[0] for scope in lab.script.answers("_final_")} == {"run_final_best"}
+
+
+# What is only observed
+
+
+@pytest.mark.parametrize(
+    ("edits", "action"),
+    [
+        (("mends v-order-01 v-order-03 v-order-05",), "updated"),
+        (("spoils v-order-00 v-order-02",), "reverted"),
+        ((), "none"),
+    ],
+)
+async def test_epoch_report_system_tool_action_tristate(tmp_path, edits, action):
+    lab = (await make_lab(tmp_path)).with_evolver(edits=edits)
+    with lab.log:
+        state = dataclasses.replace(await begin(lab), system_packs=(system_pack("d-order-01"),))
+        await slow_update_cycle(lab.parts, state, checkpoint=ignore)
+        path = lab.parts.paths.runs_dir / "run" / "reports" / "epoch_e1.json"
+        report = json.loads(path.read_text("utf-8"))
+        assert (report["system_action"], report["tool_action"]) == (action, "none")
+
+
+def test_holdout_no_decision_side_effect(tmp_path):
+    for name, every in {"sealed": 0, "looked": 1}.items():
+        train(tmp_path / name, epochs=2, evolver=True, holdout_every=every)
+    sealed, looked = (canonical_state(tmp_path / name) for name in ("sealed", "looked"))
+    seen = query(tmp_path / "looked", "SELECT epoch FROM holdout_eval WHERE pool = 'test' ORDER BY epoch")
+    assert [row["epoch"] for row in seen][:2] == [1, 2]
+    allowed = {"files experiment/checkpoint.json"} | {
+        f"tables {table}" for table in ("_runs", "holdout_eval", "predictions", "traces")
+    }
+    assert set(differences(sealed, looked)) <= allowed
+    states = [
+        {**json.loads(one["files"]["experiment/checkpoint.json"])["state"], "spent": None}
+        for one in (sealed, looked)
+    ]
+    assert states[0] == states[1]
