@@ -6,8 +6,9 @@ weighted sum, P the mid-p probability that the candidate is better.
 """
 
 import dataclasses
+import numbers
 from collections.abc import Iterable, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Decision = Literal["CONTINUE", "ACCEPT_CONFIRMED", "ACCEPT_PROVISIONAL", "REJECT"]
 Reason = Literal[
@@ -20,6 +21,11 @@ LadderExclusion = Literal["question", "video"]
 
 TAU_WITH_PROBATION = 0.60
 TAU_WITHOUT_PROBATION = 0.75
+
+
+def _is_whole(value: Any) -> bool:
+    """True for an integer; 2.0 is none, since exact counting must not meet a float."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,9 +47,9 @@ class PairResult:
     is_probe: bool = False
 
     def __post_init__(self) -> None:
-        if self.weight < 1 or self.weight != int(self.weight):
+        if not _is_whole(self.weight) or self.weight < 1:
             raise ValueError(
-                f"pair {self.question_id!r}: weight must be a positive integer, is {self.weight}"
+                f"pair {self.question_id!r}: weight must be a positive integer, is {self.weight!r}"
             )
         for name in ("base_soft", "cand_soft"):
             value = getattr(self, name)
@@ -94,10 +100,12 @@ class GateEvidence:
         block's weights are not those planned for its place.
         """
         frozen_blocks = tuple(tuple(block) for block in blocks if block)
-        frozen_weights = (1,) * planned if weights is None else tuple(int(weight) for weight in weights)
+        if not _is_whole(planned):
+            raise ValueError(f"planned must be a number of questions, is {planned!r}")
+        frozen_weights = (1,) * planned if weights is None else tuple(weights)
         if planned < 0 or len(frozen_weights) != planned:
             raise ValueError(f"planned {planned} questions but {len(frozen_weights)} weights")
-        if any(weight < 1 for weight in frozen_weights):
+        if any(not _is_whole(weight) or weight < 1 for weight in frozen_weights):
             raise ValueError("planned weights must be positive integers")
         _check_blocks(planned, frozen_blocks, frozen_weights)
         return cls(planned=planned, blocks=frozen_blocks, weights=frozen_weights)
@@ -152,7 +160,7 @@ class GateParams:
     max_per_step: gates in one step, 0 = all.
     settle_tau: least P with which an edit outlives probation. slow_tau: the same for R2 and best.
 
-    Raises `ValueError` naming the field that is out of range.
+    Raises `ValueError` naming the field that is out of range, or that counts something and is no integer.
     """
 
     alpha: float = 0.05
@@ -181,7 +189,12 @@ class GateParams:
     slow_tau: float = 0.60
 
     def __post_init__(self) -> None:
-        problems = [
+        broken = [
+            f"{field.name} must be a whole number, is {getattr(self, field.name)!r}"
+            for field in dataclasses.fields(self)
+            if field.type is int and not _is_whole(getattr(self, field.name))
+        ]
+        problems = broken or [
             f"{name} must be {rule}, is {getattr(self, name)!r}"
             for name, valid, rule in _parameter_rules(self)
             if not valid

@@ -139,6 +139,12 @@ def test_missing_pairs_are_attempts_and_no_evidence():
     assert (verdict.attempts, verdict.errors, verdict.discordant) == (3, 2, 1)
 
 
+@pytest.mark.parametrize("weight", [0, -1, 1.5, 2.0, True])
+def test_a_pairs_weight_is_a_positive_integer(weight):
+    with pytest.raises(ValueError, match="positive integer"):
+        PairResult("q", True, False, weight=weight)
+
+
 def test_pair_without_a_soft_score_is_no_soft_evidence_and_no_error():
     evidence = GateEvidence.from_blocks(2, [[PairResult("a", False, True), *pairs_of(0, 0, 1)]])
     verdict = gate_decision(evidence, GateParams(metric="soft"), is_last_block=True)
@@ -158,6 +164,8 @@ def test_crossing_is_latched():
         (2, [pairs_of(1, 0)], [3, 1], "not the planned ones"),
         (2, [], [1], "planned 2 questions but 1 weights"),
         (1, [], [0], "positive"),
+        (2, [], [1.9, 1.5], "positive integers"),
+        (2.0, [], None, "planned must be"),
     ],
 )
 def test_evidence_that_contradicts_its_plan_is_refused(planned, blocks, weights, problem):
@@ -174,6 +182,11 @@ def test_evidence_that_contradicts_its_plan_is_refused(planned, blocks, weights,
         ("tau", 1.0),
         ("futility", 1.0),
         ("block", 0),
+        ("block", 2.5),
+        ("block", True),
+        ("soft_levels", 2.5),
+        ("soft_levels", 20.0),
+        ("min_pairs", "10"),
         ("max_questions", 5),
         ("metric", "loud"),
         ("infra_max_share", 1.0),
@@ -184,7 +197,7 @@ def test_evidence_that_contradicts_its_plan_is_refused(planned, blocks, weights,
         ("slow_tau", 1.0),
     ],
 )
-def test_parameter_out_of_range_is_refused_by_name(field, value):
+def test_parameter_out_of_range_or_no_integer_is_refused_by_name(field, value):
     with pytest.raises(ValueError, match=field):
         GateParams(**{field: value})
 
