@@ -17,6 +17,7 @@ _HOMES = {
     "ResolvedPaths": "workspace",
     "RunConfig": "config",
     "RunLogImpl": "log",
+    "Runner": "runner",
     "VersionedPromptStore": "workspace",
     "VersionedSkillStore": "workspace",
     "build_or_load_pools": "pools",

@@ -8,7 +8,7 @@ import pytest
 import harness
 
 PUBLIC = {
-    "HarnessLog", "InferenceResult", "Pools", "ResolvedPaths", "RunConfig", "RunLogImpl",
+    "HarnessLog", "InferenceResult", "Pools", "ResolvedPaths", "RunConfig", "RunLogImpl", "Runner",
     "VersionedPromptStore", "VersionedSkillStore", "build_or_load_pools", "build_pools", "load_config",
     "load_pools", "resolve_paths", "run_inference", "save_pools",
 }  # fmt: skip
