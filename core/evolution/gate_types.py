@@ -318,10 +318,13 @@ def _ground(verdict: GateVerdict) -> str:
     if v.reason == "infra_abort":
         return f", but {v.errors} attempts had no answer, so that no test took place"
     if v.reason == "boundary":
+        if _crossed_earlier(v):
+            return "; an earlier block was clear enough to confirm it, and that stands"
         return f"; so clear a result has exact p = {v.exact_p:.4f}, within the error bound of {v.alpha:g}"
     if v.reason == "confirmed_but_probe_veto":
+        confirming = "; an earlier block" if _crossed_earlier(v) else ", which"
         return (
-            f", which would confirm it, but among the easy questions {v.probe_net_regressions} more "
+            f"{confirming} would confirm it, but among the easy questions {v.probe_net_regressions} more "
             "regressed than improved"
         )
     if v.reason == "terminal":
@@ -332,6 +335,11 @@ def _ground(verdict: GateVerdict) -> str:
     if v.reason == "futility":
         return f", and the chance of still ending accepted is only {v.predictive_power:.3f}"
     return f"; the chance that the edit helps is {v.probability:.3f} so far"
+
+
+def _crossed_earlier(verdict: GateVerdict) -> bool:
+    """True when what stands now would not have crossed the boundary: a crossing is never undone."""
+    return verdict.threshold is None or verdict.statistic < verdict.threshold
 
 
 def _terminal_ground(verdict: GateVerdict) -> str:

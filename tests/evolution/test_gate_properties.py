@@ -151,6 +151,20 @@ def test_pair_without_a_soft_score_is_no_soft_evidence_and_no_error():
     assert (verdict.errors, verdict.discordant) == (0, 0)
 
 
+def test_a_crossing_that_was_undone_since_is_not_explained_by_what_stands_now():
+    evidence = GateEvidence.from_blocks(20, [pairs_of(10, 0), pairs_of(0, 10, prefix="later")])
+    verdict = gate_decision(evidence, GateParams(), is_last_block=True)
+    assert (verdict.decision, verdict.exact_p) == ("ACCEPT_CONFIRMED", 1.0)
+    assert "an earlier block" in verdict.explain()
+    assert "exact p" not in verdict.explain()
+    probes = [dataclasses.replace(pair, is_probe=True) for pair in evidence.blocks[1]]
+    vetoed = gate_decision(
+        with_blocks(evidence, [evidence.blocks[0], probes]), GateParams(), is_last_block=True
+    )
+    assert vetoed.reason == "confirmed_but_probe_veto"
+    assert "an earlier block" in vetoed.explain()
+
+
 def test_crossing_is_latched():
     evidence = GateEvidence.from_blocks(40, [pairs_of(7, 0, 3), pairs_of(0, 7, 3, prefix="later")])
     assert gate_decision(evidence, GateParams(), is_last_block=False).decision == "ACCEPT_CONFIRMED"
