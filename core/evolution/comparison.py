@@ -43,7 +43,8 @@ class PairedComparison:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProbationSettlement:
-    """How a probation ended: `kept`, `rolled_back`, or still `open` because too much of R is missing.
+    """How a probation ended: `kept`, `rolled_back`, or still `open` because there is nothing to decide by
+    or too much of R is missing.
 
     n, W, L, D, P as in `PairedComparison`; missing: ids without an answer; settle_tau: what P was
     compared with; reason: the ground in one sentence.
@@ -116,8 +117,8 @@ def _bootstrap_interval(gains: np.ndarray, sizes: np.ndarray, seed: int) -> tupl
 def settle_probation(pairs: Iterable[PairResult], params: GateParams) -> ProbationSettlement:
     """Keeps or takes back what was accepted, by pairs of the version before and the version now.
 
-    Kept iff P(Bin(D + 1, 1/2) <= W) >= `settle_tau`. With `infra_max_share` of the ids or more unanswered
-    nothing is decided and the probation stays open.
+    Kept iff P(Bin(D + 1, 1/2) <= W) >= `settle_tau`. With `infra_max_share` of the ids or more unanswered,
+    or without any pair, nothing is decided and the probation stays open.
     """
     all_pairs = list(pairs)
     answered = [pair for pair in all_pairs if not pair.missing]
@@ -127,7 +128,9 @@ def settle_probation(pairs: Iterable[PairResult], params: GateParams) -> Probati
     better = posterior_better(improved, regressed)
     counts = f"{improved} improved, {regressed} regressed of {len(answered)}"
     decision: SettlementDecision
-    if missing and missing >= exact(params.infra_max_share) * len(all_pairs):
+    if not all_pairs:
+        decision, reason = "open", "there is no question to compare on"
+    elif missing and missing >= exact(params.infra_max_share) * len(all_pairs):
         decision, reason = "open", f"{missing} of {len(all_pairs)} questions have no answer"
     elif better >= exact(params.settle_tau):
         decision, reason = "kept", f"{counts}: P = {float(better):.3f} reaches {params.settle_tau:g}"

@@ -62,6 +62,12 @@ def test_probation_keeps_what_is_not_worse(improved, regressed, decision):
     assert settlement.reason
 
 
+def test_probation_stays_open_without_evidence():
+    settlement = settle_probation([], GateParams())
+    assert (settlement.decision, settlement.n, settlement.missing) == ("open", 0, 0)
+    assert settlement.reason
+
+
 def test_probation_asks_for_more_when_told_to():
     assert settle_probation(pairs_of(1, 1, 8), GateParams(settle_tau=0.6)).decision == "rolled_back"
 
