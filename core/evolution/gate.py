@@ -123,8 +123,8 @@ def signed_level(pair: PairResult, params: GateParams) -> int | None:
 class Tally:
     """All that a decision needs of the pairs.
 
-    errors, answered: missing pairs, and pairs that are evidence. improved, regressed, probe_net_regressions:
-    counts by sign of the level. attempts_after_block: pairs asked up to and with each block.
+    errors, answered: pairs that are no evidence (see `signed_level`), and pairs that are. improved, regressed,
+    probe_net_regressions: counts by sign of the level. attempts_after_block: pairs asked up to and with each block.
     block_magnitudes: weight x level of each block's discordant pairs, sorted. looks: (S, D) after each block.
     """
 
@@ -162,8 +162,8 @@ def tally_of(evidence: GateEvidence, params: GateParams) -> Tally:
         attempts += len(block)
         magnitudes = []
         for pair in block:
-            errors += pair.missing
             level = signed_level(pair, params)
+            errors += level is None
             answered += level is not None
             if not level:
                 continue
@@ -190,9 +190,10 @@ def tally_of(evidence: GateEvidence, params: GateParams) -> Tally:
 def gate_decision(evidence: GateEvidence, params: GateParams, *, is_last_block: bool) -> GateVerdict:
     """Decides after the last block of `evidence`; the first rule that matches wins.
 
-    0 too many attempts without an answer: REJECT `infra_abort`; 1 boundary crossed: ACCEPT_CONFIRMED, or
-    ACCEPT_PROVISIONAL when the probes object; 2 the end: PROVISIONAL or REJECT; 3 and 4 the remaining
-    questions cannot change the outcome: the same, `curtailed`; 5 little hope: REJECT `futility`; 6 CONTINUE.
+    0 too many attempts without an answer or its score: REJECT `infra_abort`; 1 boundary crossed:
+    ACCEPT_CONFIRMED, or ACCEPT_PROVISIONAL when the probes object; 2 the end: PROVISIONAL or REJECT; 3 and 4
+    the remaining questions cannot change the outcome: the same, `curtailed`; 5 little hope: REJECT
+    `futility`; 6 CONTINUE.
     """
     return decide(tally_of(evidence, params), evidence.weights, params, is_last_block=is_last_block)
 

@@ -149,7 +149,7 @@ class GateParams:
     min_pairs: a shorter ladder is no gate (`insufficient_evidence`).
     min_discordant_confirm, min_discordant_provisional: least D for the two kinds of acceptance.
     probe_veto: net regressions among probes that turn CONFIRMED into PROVISIONAL; 0 switches it off.
-    infra_max_share, infra_min_attempts: abort when more than this share of attempts is missing, from this
+    infra_max_share, infra_min_attempts: abort when more than this share of attempts is no evidence, from this
         number of attempts on.
     metric: `hard` counts right answers, `soft` the soft score, `mixed` = (1 - mixed_weight) hard +
         mixed_weight soft. soft_levels: steps into which a difference of 1 is cut for soft and mixed.
@@ -254,7 +254,8 @@ class GateVerdict:
     """What the gate decided after a block, and every number that decided it.
 
     decision, reason: the outcome and the rule that brought it.
-    planned, attempts, errors: questions of the ladder, asked so far, of these missing.
+    planned, attempts, errors: questions of the ladder, asked so far, of these without an answer on either
+        side, or for `soft` and `mixed` without its soft score.
     improved (W), regressed (L), discordant (D): counts of pairs.
     statistic (S): sum over discordant pairs of sign x weight x level. threshold: the least S that would be
         CONFIRMED at this look; `None` when no S could.
@@ -300,6 +301,8 @@ class GateVerdict:
             f"after {self.attempts} of {self.planned} questions {self.improved} improved "
             f"and {self.regressed} regressed"
         )
+        if self.errors and self.reason != "infra_abort":
+            counts += f" ({self.errors} had no answer or no score)"
         outcome = "Aborted" if self.reason == "infra_abort" else _VERDICT_WORDS[self.decision]
         return f"{outcome}: {counts}{_ground(self)}."
 
@@ -316,7 +319,7 @@ def _ground(verdict: GateVerdict) -> str:
     """Why, as the tail of a sentence."""
     v = verdict
     if v.reason == "infra_abort":
-        return f", but {v.errors} attempts had no answer, so that no test took place"
+        return f", but {v.errors} had no answer or no score, so that no test took place"
     if v.reason == "boundary":
         if _crossed_earlier(v):
             return "; an earlier block was clear enough to confirm it, and that stands"

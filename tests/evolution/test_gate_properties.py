@@ -145,10 +145,22 @@ def test_a_pairs_weight_is_a_positive_integer(weight):
         PairResult("q", True, False, weight=weight)
 
 
-def test_pair_without_a_soft_score_is_no_soft_evidence_and_no_error():
-    evidence = GateEvidence.from_blocks(2, [[PairResult("a", False, True), *pairs_of(0, 0, 1)]])
-    verdict = gate_decision(evidence, GateParams(metric="soft"), is_last_block=True)
-    assert (verdict.errors, verdict.discordant) == (0, 0)
+@pytest.mark.parametrize("metric", ["soft", "mixed"])
+def test_a_pair_without_a_soft_score_counts_as_unanswered_and_the_verdict_says_so(metric):
+    evidence = GateEvidence.from_blocks(
+        2, [[PairResult("a", False, True), PairResult("b", True, True, 1, 1)]]
+    )
+    verdict = gate_decision(evidence, GateParams(metric=metric), is_last_block=True)
+    assert (verdict.errors, verdict.discordant) == (1, 0)
+    assert "1 had no answer or no score" in verdict.explain()
+
+
+@pytest.mark.parametrize("metric", ["soft", "mixed"])
+def test_without_a_judge_a_gate_on_soft_scores_is_aborted_and_blames_no_edit(metric):
+    verdict = gate_decision(one_block(10, 0), GateParams(metric=metric), is_last_block=True)
+    assert (verdict.reason, verdict.errors) == ("infra_abort", 10)
+    assert "10 had no answer or no score" in verdict.explain()
+    assert gate_decision(one_block(10, 0), GateParams(), is_last_block=True).errors == 0
 
 
 def test_a_crossing_that_was_undone_since_is_not_explained_by_what_stands_now():
