@@ -123,8 +123,9 @@ def signed_level(pair: PairResult, params: GateParams) -> int | None:
 class Tally:
     """All that a decision needs of the pairs.
 
-    errors, answered: pairs that are no evidence (see `signed_level`), and pairs that are. improved, regressed,
-    probe_net_regressions: counts by sign of the level. attempts_after_block: pairs asked up to and with each block.
+    errors, answered: pairs that are no evidence (see `signed_level`), and pairs that are. improved,
+    regressed, probe_net_regressions: counts by sign of the level. attempts_after_block: pairs asked up to
+    and with each block.
     block_magnitudes: weight x level of each block's discordant pairs, sorted. looks: (S, D) after each block.
     """
 

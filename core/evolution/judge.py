@@ -19,7 +19,7 @@ from core.evolution.types import DiagnosePrompts, QuestionMetrics, ReasoningKind
 from core.protocols import LLMProvider, ProviderError
 from core.types import Message, lettered_options
 
-MOST_FAILURES_IN_A_ROW = 3
+MOST_FAILING_ROLLOUTS = 3
 SPAN_CHARACTERS, TRACE_CHARACTERS = 12_000, 3_000
 """Longest text that is shown of the call to judge, and of each of a whole rollout's texts."""
 
@@ -68,7 +68,8 @@ class Judge:
     """Judges rollouts with a chat model.
 
     A call that the provider gives up on costs what it was for, as an unreadable reply does; but when nothing
-    was ever answered, or `MOST_FAILURES_IN_A_ROW` calls in a row were not, its `ProviderError` is raised.
+    was ever answered, or calls for `MOST_FAILING_ROLLOUTS` different rollouts were given up without an answer
+    in between, its `ProviderError` is raised: one rollout may be too long to be shown, call after call.
     `answered` counts replies, `unreadable` those among them without a verdict.
     """
 
@@ -77,7 +78,7 @@ class Judge:
         self._prompts = prompts
         self.answered = 0
         self.unreadable = 0
-        self._failures_in_a_row = 0
+        self._failing_rollouts: set[str] = set()
         self._unusable: ProviderError | None = None
 
     async def spans(self, rollout: Rollout) -> tuple[SpanMetrics, ...]:
@@ -95,7 +96,10 @@ class Judge:
         what was missed than a judge can, so where they are known they stand."""
         steps = {f"s{number}": step for number, step in enumerate(skill.steps if skill else (), start=1)}
         verdict = await self._ask(
-            self._prompts.question, {**_told_rollout(rollout), "skill_steps": steps}, QuestionVerdict
+            rollout,
+            self._prompts.question,
+            {**_told_rollout(rollout), "skill_steps": steps},
+            QuestionVerdict,
         )
         missed = metrics.missed_nodes
         return dataclasses.replace(
@@ -108,12 +112,12 @@ class Judge:
 
     async def reasoning_kind(self, rollout: Rollout) -> ReasoningKind | None:
         """In which way sufficient evidence was turned into a wrong answer."""
-        verdict = await self._ask(self._prompts.reasoning, _told_rollout(rollout), ReasoningVerdict)
+        verdict = await self._ask(rollout, self._prompts.reasoning, _told_rollout(rollout), ReasoningVerdict)
         return verdict.reasoning_kind
 
     async def _span(self, rollout: Rollout, step: TraceStep) -> SpanMetrics:
         material = {**_told_question(rollout), "call": told_step(step, SPAN_CHARACTERS)}
-        verdict = await self._ask(self._prompts.span, material, SpanVerdict)
+        verdict = await self._ask(rollout, self._prompts.span, material, SpanVerdict)
         return SpanMetrics(
             question_id=rollout.question.question_id,
             step=step.number,
@@ -124,21 +128,23 @@ class Judge:
             hallucinated_tags=verdict.hallucinated_tags or (),
         )
 
-    async def _ask(self, prompt: str, material: Mapping[str, Any], kind: type[Verdict]) -> Verdict:
+    async def _ask(
+        self, rollout: Rollout, prompt: str, material: Mapping[str, Any], kind: type[Verdict]
+    ) -> Verdict:
         if self._unusable is not None:  # rollouts that run at once must not go on asking
             raise self._unusable
         shown = json.dumps(material, ensure_ascii=False, indent=1)
         try:
             response = await self._llm.chat([Message("system", prompt), Message("user", shown)])
         except ProviderError as error:
-            self._failures_in_a_row += 1
-            if not self.answered or self._failures_in_a_row >= MOST_FAILURES_IN_A_ROW:
+            self._failing_rollouts.add(rollout.question.question_id)
+            if not self.answered or len(self._failing_rollouts) >= MOST_FAILING_ROLLOUTS:
                 self._unusable = error
                 raise
             logger.warning("judge: a call was given up ({}); what it was for is not judged", error)
             return kind()
         self.answered += 1
-        self._failures_in_a_row = 0
+        self._failing_rollouts.clear()
         verdict = _read(response.content, kind)
         self.unreadable += verdict is None
         return kind() if verdict is None else verdict

@@ -363,12 +363,28 @@ async def test_a_judge_that_cannot_be_used_ends_the_diagnosis_after_one_call():
     assert judge.calls == 1
 
 
-async def test_a_judge_that_dies_ends_the_diagnosis_after_three_calls():
+async def test_a_judge_that_dies_ends_the_diagnosis_within_three_rollouts():
     questions, log = make_run([False] * 8)
-    judge = Failing(lambda call: call > 4)
+    answered = Failing(lambda call: False)
+    await diagnose(questions[:2], log, answered, concurrency=1)
+    judge = Failing(lambda call: call > answered.calls)
     with pytest.raises(ProviderError):
         await diagnose(questions, log, judge, concurrency=1)
-    assert judge.calls == 7
+    assert judge.calls <= answered.calls + 2 * 2 + 1
+
+
+async def test_a_rollout_too_long_for_the_judge_leaves_the_others_judged():
+    questions, log = make_run([False] * 8)
+    too_long = range(5, 15)
+    log.traces += [
+        trace_row(questions[1], step, "view_node", {"node_id": "m1"}, (("m1", 3),)) for step in too_long
+    ]
+    first, calls = 3, 1 + len(too_long) + 1  # its tool calls, then the rollout as a whole
+    judge = Failing(lambda call: first <= call < first + calls)
+    result = await diagnose(questions, log, judge, concurrency=1)
+    unjudged = {span.question_id for span in result.span_metrics if span.completeness is None}
+    assert unjudged == {questions[1].question_id}
+    assert len(result.question_metrics) == len(questions)
 
 
 async def test_a_call_that_was_given_up_costs_what_it_was_for():
