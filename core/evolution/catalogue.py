@@ -165,7 +165,8 @@ class CatalogueProposer:
 
     An edit is worth what the edited file would reach: each failing question goes to the line that fits it
     best, and `reach` says what that line's tactic opens; equal edits are ordered by how well that line fits.
-    Without `reach` (no source nodes known) it counts how many failing questions would go to another tactic.
+    Without `reach` (no source nodes known) it counts how many failing questions would go to another tactic
+    than in the text as it was given, so that no edit undoes one before it.
     """
 
     name = "catalogue (rule-based)"
@@ -191,9 +192,10 @@ class CatalogueProposer:
         guard = LeakGuard.for_pack(pack, known=text)
         tried = rejected_keys(rejected)
         edits: list[Edit] = []
+        given = text
         while len(edits) < edit_budget:
             candidates = _allowed(text, self.catalogue, guard, tried)
-            ranked = await self._ranked(tuple(parse_lines(text)), candidates, pack.failure_cases)
+            ranked = await self._ranked(given, text, candidates, pack.failure_cases)
             if edits:
                 ranked = [entry for entry in ranked if entry.gain > 0]
             if not ranked:
@@ -204,18 +206,26 @@ class CatalogueProposer:
         return edits
 
     async def _ranked(
-        self, lines: tuple[SkillLine, ...], candidates: Sequence[Candidate], cases: Sequence[CaseSample]
+        self, given: str, text: str, candidates: Sequence[Candidate], cases: Sequence[CaseSample]
     ) -> list["_Ranked"]:
-        """The candidates with their worth, best first; ties keep the fixed order of candidates."""
-        fits = await self._fits([lines, *(candidate.lines for candidate in candidates)], cases)
+        """The candidates with their worth, best first; ties keep the fixed order of candidates.
+
+        given: the text before all edits. text: the one that the candidates edit.
+        """
+        lines_given, lines = tuple(parse_lines(given)), tuple(parse_lines(text))
+        fits = await self._fits([lines_given, lines, *(candidate.lines for candidate in candidates)], cases)
+        at_first = [_route(lines_given, fits, position) for position in range(len(cases))]
         now = [_route(lines, fits, position) for position in range(len(cases))]
-        reached_now = [await self._reached(case, line, line) for case, line in zip(cases, now, strict=True)]
+        reached_now = [
+            await self._reached(case, route, before)
+            for case, route, before in zip(cases, now, at_first, strict=True)
+        ]
         ranked = []
         for candidate in candidates:
             routes = [_route(candidate.lines, fits, position) for position in range(len(cases))]
             reached = [
                 await self._reached(case, route, before)
-                for case, route, before in zip(cases, routes, now, strict=True)
+                for case, route, before in zip(cases, routes, at_first, strict=True)
             ]
             best_fits = [fits[_key(line)][position] for position, line in enumerate(routes) if line]
             helped = tuple(

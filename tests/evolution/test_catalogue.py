@@ -139,6 +139,18 @@ async def test_without_reach_the_failing_questions_are_sent_elsewhere():
     assert edits[0].related_cases
 
 
+@pytest.mark.parametrize("edit_budget", [2, 4])
+@pytest.mark.parametrize("seed", range(6))
+async def test_without_reach_no_edit_of_a_proposal_undoes_another(edit_budget, seed):
+    proposer = CatalogueProposer(CATALOGUE, fit=BM25Fit())
+    edits = await propose(proposer, edit_budget=edit_budget, seed=seed)
+    texts = [apply_edits(SKILL, edits[:count], budget=edit_budget).text for count in range(len(edits) + 1)]
+    assert len(set(texts)) == len(texts)
+    swapped = [edit.target for edit in edits if edit.op == "replace"]
+    contents = [edit.content for edit in edits if edit.op == "replace"]
+    assert not set(swapped) & set(contents)
+
+
 @pytest.mark.parametrize("proposer", proposers(), ids=lambda proposer: type(proposer).__name__)
 async def test_the_same_arguments_give_the_same_edits(proposer):
     once = await propose(proposer, edit_budget=3, seed=7)
