@@ -19,6 +19,8 @@ SHORTEST, LONGEST = 0.3, 2.0
 GROWTH_FLOOR = 400
 """Shorter texts may grow as if they had this many characters."""
 
+_LIST_MARK = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
+
 EditKey = tuple[str, str, str]
 
 
@@ -52,10 +54,13 @@ def apply_edits(text: str, edits: Iterable[Edit], *, budget: int, frozen: Sequen
 
 
 def edit_key(edit: Edit) -> EditKey:
-    """What makes two edits the same proposal: letter case and spaces aside, the same change.
+    """What makes two edits the same proposal: letter case, spaces, list marks and closing stops aside, the
+    same change.
 
-    An addition is the same wherever it stands.
+    An addition is the same wherever it stands, also below a line that a `replace` repeats.
     """
+    if edit.op == "replace" and (added := _added_below(edit)):
+        return "add", "", _folded(added)
     if edit.op in ("append", "insert_after"):
         return "add", "", _folded(edit.content)
     return edit.op, _folded(edit.target), "" if edit.op == "delete" else _folded(edit.content)
@@ -66,8 +71,15 @@ def rejected_keys(rejected: Iterable[RejectedEdit]) -> frozenset[EditKey]:
     return frozenset(edit_key(entry.edit) for entry in rejected)
 
 
+def _added_below(edit: Edit) -> str:
+    """What a replacement that keeps its target puts on lines of its own below it; empty for any other."""
+    target, content = _unix(edit.target).rstrip("\n"), _unix(edit.content)
+    return content.removeprefix(f"{target}\n") if content.startswith(f"{target}\n") else ""
+
+
 def _folded(text: str) -> str:
-    return " ".join(text.split()).casefold()
+    lines = (_LIST_MARK.sub("", line).strip().rstrip(".!;") for line in text.splitlines())
+    return " ".join(" ".join(lines).split()).casefold()
 
 
 def _apply(text: str, edit: Edit, *, original: str, frozen: Sequence[str]) -> str:

@@ -232,6 +232,11 @@ def test_untouched_line_ends_of_a_mixed_file_stay_as_they_are():
     ("one", "other", "same"),
     [
         (Edit("append", content="- A  line"), Edit("insert_after", target="x", content="- a line\n"), True),
+        (Edit("append", content="Look twice."), Edit("append", content="Look twice"), True),
+        (Edit("append", content="Look twice."), Edit("append", content="- Look twice."), True),
+        (Edit("append", content="Look twice."), Edit("replace", "x", content="x\nLook twice."), True),
+        (Edit("append", content="Look twice."), Edit("replace", "x", content="Look twice."), False),
+        (Edit("append", content="Look twice."), Edit("append", content="Look once."), False),
         (Edit("delete", target="x", content="a"), Edit("delete", target="x", content="b"), True),
         (Edit("replace", target="x", content="a"), Edit("replace", target="x", content="b"), False),
         (Edit("delete", target="x"), Edit("delete", target="y"), False),
