@@ -2,11 +2,13 @@
 
 An edit is refused when it repeats, from the case pack it was made from, five or more words in a row, the text
 of an option, or a question's id. Phrases made of common words alone are anybody's, and so is what the file
-said before. Words of scripts without spaces are counted as two characters each.
+said before. Words of scripts without spaces are counted as two characters each. How a word is written (in
+wide letters, with underscores or soft hyphens) makes it no other.
 """
 
 import dataclasses
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,6 +20,8 @@ RUN_OF_WORDS = 5
 
 _SPACELESS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\u0e00-\u0eff"
 _WORD = re.compile(rf"[{_SPACELESS}]|[^\W{_SPACELESS}]+(?:'[^\W{_SPACELESS}]+)*")
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
+"""Soft hyphens and marks without width, which break words for nobody who reads."""
 _CHARACTERS_PER_WORD = 2
 _SHORTEST_NUMERIC_ID = 4
 """Ids of fewer digits cannot be told from plain numbers."""
@@ -99,7 +103,8 @@ def refusal(edit: Edit, copy: str) -> SkippedEdit:
 
 
 def _words(text: str) -> Words:
-    return tuple(_WORD.findall(text.casefold().replace("’", "'")))
+    plain = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).casefold()
+    return tuple(_WORD.findall(plain.replace("’", "'").replace("_", " ")))
 
 
 def _runs(words: Words) -> Iterator[Words]:
