@@ -32,6 +32,7 @@ class Trial:
     number: int
     file: str
     operation: str
+    anchor: str
     content: str
     reason: str
     before: int
@@ -145,15 +146,16 @@ async def train_greedily(
 
 def _trial(number: int, file: str, edit: Edit, before: int, after: int, validation: int) -> Trial:
     return Trial(
-        number,
-        file,
-        edit.op,
-        edit.content or edit.target,
-        edit.reason,
-        before,
-        after,
-        after > before,
-        validation,
+        number=number,
+        file=file,
+        operation=edit.op,
+        anchor=edit.target,
+        content=edit.content,
+        reason=edit.reason,
+        before=before,
+        after=after,
+        kept=after > before,
+        validation=validation,
     )
 
 
