@@ -62,4 +62,4 @@ studies: setup
 	python -m benchmarks.embedded
 
 bench: setup
-	@for name in log frames gate_speed llm_client scorer; do echo "== $$name"; python -m benchmarks.$$name; done
+	@for name in log frames gate_speed llm_client rollouts scorer; do echo "== $$name"; python -m benchmarks.$$name; done

@@ -103,7 +103,7 @@ async def judge_edit(
         run_config=dataclasses.replace(run_config_of(parts, state.current), run_prefix=step_run),
         cache=parts.cache,
         log=parts.log,
-        run_prefix=f"{step_run}_gate_{target.removesuffix('.md')}",
+        run_prefix=parts.run.gate_prefix(state.epoch, state.step, target.removesuffix(".md")),
         infer=parts.infer,
         gate=parts.gate,
     )

@@ -53,8 +53,11 @@ class RunIds:
     def step(self, epoch: int, step: int) -> str:
         return f"{self.run}_e{epoch}_s{step}"
 
+    def gate_prefix(self, epoch: int, step: int, file_stem: str) -> str:
+        return f"{self.step(epoch, step)}_gate_{file_stem}"
+
     def gate(self, epoch: int, step: int, file_stem: str, side: Literal["base", "cand"], hash8: str) -> str:
-        return f"{self.step(epoch, step)}_gate_{file_stem}_{side}_{hash8}"
+        return f"{self.gate_prefix(epoch, step, file_stem)}_{side}_{hash8}"
 
     def evaluation(self, epoch: int, which: Literal["R", "R2", "holdout", "mom_old", "mom_new"]) -> str:
         return f"{self.run}_e{epoch}_{which}"

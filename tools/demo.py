@@ -29,8 +29,9 @@ WHAT_THIS_IS = """\
 This project, harness, trains TEXT: skill files that tell an agent where to look. No model's weights change.
 
   films       {videos} real old films, each described scene by scene, moment by moment, by hand and from memory
-  questions   four options each, so guessing gives 25 %. {validation} questions of {val_films} films (validation)
-              measure, {diagnosis} of {diag_films} other films (diagnosis) choose the edits. The test films stay closed.
+  questions   four options each, so guessing gives 25 %. {validation} questions of {val_films} films
+              (validation) measure, {diagnosis} of {diag_films} other films (diagnosis) choose the edits.
+              The test films stay closed.
   agent       a small language model (135 million parameters) that runs here, on this machine. A question's type
               says which skill file serves it; the model picks the line of that file that fits the question best,
               the line's tactic is run on the film (plain search, by rule), and the model picks the option that
