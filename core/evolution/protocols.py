@@ -78,6 +78,7 @@ class Proposer(Protocol):
         """Edits of `text` made from `pack`; at most `edit_budget` of them will be applied.
 
         `rejected` holds what was tried on this text before and must not come again. The same arguments give
-        the same edits. Raises `ProposalError` when nothing readable comes out.
+        the same edits. What may not be touched is not told: an edit of it is refused when it is applied.
+        Raises `ProposalError` when nothing readable comes out.
         """
         ...
