@@ -8,7 +8,7 @@ import pytest
 from checkpoints import BEGUN, CASE, FINGERPRINTS, FIRST, FULL, FULL_STATE, PROBATION, REJECTED, checkpoints
 from hypothesis import given, settings
 
-import harness.store
+import core.files
 from core.evolution.types import CaseSample, RejectedEdit, SystemCasePack
 from harness.checkpoint import (
     CheckpointError,
@@ -250,8 +250,8 @@ def test_write_checkpoint_atomic(path, monkeypatch):
         happened.append(("fsync", ""))
         real["fsync"](descriptor)
 
-    monkeypatch.setattr(harness.store.os, "replace", replace)
-    monkeypatch.setattr(harness.store.os, "fsync", fsync)
+    monkeypatch.setattr(core.files.os, "replace", replace)
+    monkeypatch.setattr(core.files.os, "fsync", fsync)
     write_checkpoint(path, FULL)
     moves = [target for what, target in happened if what == "replace"]
     assert moves == ["checkpoint.json.prev", "checkpoint.json"]
@@ -265,7 +265,7 @@ def test_a_failed_write_leaves_the_old_one_and_names_the_path(path, monkeypatch)
     def full(source, target):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(harness.store.os, "replace", full)
+    monkeypatch.setattr(core.files.os, "replace", full)
     with pytest.raises(StoreError, match=r"checkpoint\.json.*No space left"):
         write_checkpoint(path, FULL)
     monkeypatch.undo()
