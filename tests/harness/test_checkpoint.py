@@ -9,6 +9,7 @@ from checkpoints import BEGUN, CASE, FINGERPRINTS, FIRST, FULL, FULL_STATE, PROB
 from hypothesis import given, settings
 
 import core.files
+import harness.checkpoint
 from core.evolution.types import CaseSample, RejectedEdit, SystemCasePack
 from harness.checkpoint import (
     CheckpointError,
