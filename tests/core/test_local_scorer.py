@@ -36,7 +36,10 @@ def tiny_path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tiny_scorer(tiny_path):
-    with pytest.MonkeyPatch.context() as patch, start(patch, tiny_path) as scorer:
+    # The variable is put back at once: the tests of the real model share this module.
+    with pytest.MonkeyPatch.context() as patch:
+        scorer = start(patch, tiny_path)
+    with scorer:
         yield scorer
 
 
