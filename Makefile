@@ -60,6 +60,10 @@ docs: setup
 studies: setup
 	python -m benchmarks.gate_null
 	python -m benchmarks.embedded
+	python -m benchmarks.gate_study run --half tuning
+	python -m benchmarks.gate_study run --half reporting
+	python -m benchmarks.gate_study luck --half reporting --runs 6
+	python -m benchmarks.gate_study report
 
 bench: setup
 	@for name in log frames gate_speed llm_client rollouts scorer; do echo "== $$name"; python -m benchmarks.$$name; done
