@@ -30,7 +30,8 @@ def differences(root: Path) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         copy = fresh_copy(root, Path(folder))
         for command in ["nbdev_clean", "nbdev_export"]:
-            subprocess.run([command], cwd=copy, check=True, capture_output=True)
+            beside_python = Path(sys.executable).parent / command  # also where `.venv/bin` is not on PATH
+            subprocess.run([beside_python], cwd=copy, check=True, capture_output=True)
         return [*_package_differences(root, copy), *_notebook_differences(root, copy)]
 
 
