@@ -148,8 +148,7 @@ class _OpenRun:
             raise
 
     def _begin(self, writer, run_id, git_sha=None, config_snapshot=None, *, owns_writer: bool) -> None:
-        self.run_id = check_run_id(run_id)
-        self.run_id, self._writer, self._owns_writer = run_id, writer, owns_writer
+        self.run_id, self._writer, self._owns_writer = check_run_id(run_id), writer, owns_writer
         config = None if config_snapshot is None else storable(config_snapshot)
         first = "INSERT OR IGNORE INTO _runs (run_id, git_sha, started_at, config) VALUES (?, ?, ?, ?)"
         running = "UPDATE _runs SET status = 'running', finished_at = NULL WHERE run_id = ?"

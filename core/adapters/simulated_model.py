@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from core.adapters.simulated_chance import Floats, Rows, key_of, normal, uniform, uniforms
 from core.adapters.simulated_rules import EVERY, Rule, read_rules
-from core.adapters.simulated_texts import skill_hash
+from core.text_hash import skill_hash
 
 Draw = int | str
 Flags = npt.NDArray[np.bool_]

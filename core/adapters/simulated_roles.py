@@ -14,10 +14,10 @@ from core.adapters.simulated_agent import Scripts, Turn
 from core.adapters.simulated_edits import EditMaker
 from core.adapters.simulated_model import Draw, ResponseModel
 from core.adapters.simulated_rules import EVERY
-from core.adapters.simulated_texts import skill_hash
 from core.agent.submission import SUBMIT
 from core.evolution.edits import EditKey, edit_key
 from core.evolution.types import Edit
+from core.text_hash import skill_hash
 from core.types import LLMResponse, Message
 
 CHARACTERS_PER_TOKEN = 4

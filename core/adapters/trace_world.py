@@ -20,10 +20,11 @@ import numpy as np
 
 from core.adapters.simulated_chance import Rows, choose
 from core.adapters.simulated_model import Draw, Flags, mean_by_type
-from core.adapters.simulated_texts import skill_hash, skill_part
+from core.adapters.simulated_texts import skill_part
 from core.agent.plugins import Plugins
 from core.agent.submission import SUBMIT, read_submission
 from core.protocols import ToolDispatcher
+from core.text_hash import skill_hash
 from core.types import GeneratedQuestion, LoopResult, Step, lettered_options
 
 COLUMNS = ("question_id", "skill_hash", "correct")

@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_worlds import TEXT, answers, is_right, make_world
 
-from core.adapters.simulated_texts import skill_hash, skill_part
+from core.adapters.simulated_texts import skill_part
 from core.adapters.trace_world import TraceWorld, read_trace_table, write_trace_table
 from core.agent.prompts import PromptDirectory, system_prompt
 from core.agent.skills import read_skills
 from core.protocols import Agent
+from core.text_hash import skill_hash
 from harness.baseline_cache import skill_hash as skill_hash_of_rows
 
 WORLD = make_world(churn=0.0)
