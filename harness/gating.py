@@ -161,14 +161,13 @@ async def validation_snapshot(
 
 # %% ../nbs/11c_gating.ipynb #f3dc2e20
 def joined(earlier: Probation | None, later: Probation) -> Probation:
-    """The probation of a file after one more accept."""
+    """The probation of a file after one more accept; its validation snapshot stays that of the first."""
     if earlier is None:
         return later
     return dataclasses.replace(
         earlier,
         task_types=tuple(sorted({*earlier.task_types, *later.task_types})),
         accepted_versions=(*earlier.accepted_versions, *later.accepted_versions),
-        validation={**later.validation, **earlier.validation},
         diagnosis={**later.diagnosis, **earlier.diagnosis},
         pending_edits=(*earlier.pending_edits, *later.pending_edits),
     )
@@ -276,9 +275,15 @@ def reject_edit(
     )
 
 # %% ../nbs/11c_gating.ipynb #2b427664
-def restored(correctness: Mapping[str, bool], probation: Probation) -> dict[str, bool]:
-    """What is known once a probation's edits are gone; what nobody knew before nobody knows."""
+def restored(
+    correctness: Mapping[str, bool], probation: Probation, validation_ids: Iterable[str]
+) -> dict[str, bool]:
+    """What is known once a probation's edits are gone; what nobody knew before nobody knows.
+
+    validation_ids: the validation questions of its task types; only those of the snapshot were known.
+    """
     before = {
+        **dict.fromkeys(validation_ids),
         **{name: row.correct for name, row in probation.validation.items()},
         **probation.diagnosis,
     }
@@ -311,10 +316,13 @@ async def roll_back(
         dataclasses.replace(edit, reason=settlement.reason, improved=settlement.W, regressed=settlement.L)
         for edit in probation.pending_edits
     )
+    validation_ids = [
+        one.question_id for one in parts.pools.validation if one.task_type in probation.task_types
+    ]
     return dataclasses.replace(
         state,
         current_skills_version=version,
-        correctness=restored(state.correctness, probation),
+        correctness=restored(state.correctness, probation, validation_ids),
         rejected_buffer=(*state.rejected_buffer, *taken_back),
         probations={name: other for name, other in state.probations.items() if name != target},
     )

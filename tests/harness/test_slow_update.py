@@ -161,6 +161,23 @@ async def test_what_nobody_knew_before_a_rollback_nobody_knows_after_it(lab):
     assert "d-order-01" not in state.correctness
 
 
+async def test_what_became_known_after_the_first_accept_is_no_part_of_its_snapshot_nor_outlives_it(lab):
+    state = await begin(lab)
+    unknown = {name: right for name, right in state.correctness.items() if name != "v-order-08"}
+    state = await accept(
+        lab, dataclasses.replace(state, correctness=unknown), "order", f"spoils {RIGHT_ORDER}"
+    )
+    state = dataclasses.replace(state, correctness={**state.correctness, "v-order-08": True})
+    state = await accept(lab, state, "order", "spoils v-order-06", step=1)
+    assert "v-order-08" not in state.probations["order.md"].validation
+    state = await up_to(lab, state, "R")
+    assert state.correctness["v-order-08"] is True
+    state = await settle_open(lab.parts, state)
+    assert lab.events("probation_settled")["order.md"]["n"] == 9
+    assert "v-order-08" not in state.correctness
+    assert state.correctness["v-order-06"] is True
+
+
 async def test_all_pending_edits_of_a_rollback_are_rejected(lab):
     state = await accept(lab, await begin(lab), "order", f"spoils {RIGHT_ORDER}", step=0)
     state = await accept(lab, state, "order", "spoils v-order-06", step=1)
