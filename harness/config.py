@@ -16,12 +16,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 from dotenv.parser import parse_stream
 from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass as validated_dataclass
+
+from core.evolution.gate_types import LadderKind
 
 # %% ../nbs/00_config.ipynb #8c127ba1
 class ConfigError(ValueError):
@@ -162,7 +164,7 @@ class RunConfig(_Loop):
     gate_p_high: float = science(0.85, "greatest solve rate of a ladder question", "decision")
     gate_gamma: float = science(0.7, "how much of the old solve rate an update keeps", "decision")
     gate_n_probes: int = science(4, "easy questions at the ladder's tail", "structural")
-    gate_ladder: str = science("plan", "order of the questions: plan or stratified", "decision")
+    gate_ladder: str = science("fresh", "which questions: fresh, plan or stratified", "decision")
     gate_source: str = science(
         "diagnosis", "pool of the ladder: diagnosis or diagnosis+validation", "structural"
     )
@@ -345,7 +347,7 @@ def check_gate(config: RunConfig) -> list[str]:
             f"gate_n_probes: {config.gate_n_probes} leaves no room for other questions in a ladder of "
             f"gate_max_questions {config.gate_max_questions}",
         ),
-        *_one_of(config, "gate_ladder", "plan", "stratified"),
+        *_one_of(config, "gate_ladder", *get_args(LadderKind)),
         *_one_of(config, "gate_source", "diagnosis", "diagnosis+validation"),
         *_one_of(config, "gate_exclude", "question", "video"),
     ]

@@ -6,8 +6,8 @@
 __all__ = ['NEVER_OBSERVED', 'HARD_BELOW', 'EASY_ABOVE', 'QUOTAS', 'MAX_WEIGHT', 'SCHEMA_VERSION', 'LadderEntry', 'seeded_order',
            'two_to_one', 'order_cold', 'build_cold_entries', 'order_ladder', 'fill_order', 'choose_probes',
            'plan_ladder', 'stratum_of', 'strata_of', 'apportion', 'stratum_counts', 'interleaved', 'stratum_weights',
-           'stratified_ladder', 'eligible_entries', 'GatePools', 'ladder_fingerprint', 'read_gate_pools',
-           'build_or_load_gate_pools']
+           'stratified_ladder', 'fresh_ladder', 'eligible_entries', 'GatePools', 'ladder_fingerprint',
+           'read_gate_pools', 'build_or_load_gate_pools']
 
 # %% ../nbs/06_gate_ladder.ipynb #3f03ab60
 import dataclasses
@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import get_args
 
 from core.evolution.gate_types import LadderKind
 from core.questions import check_correctness
@@ -242,6 +243,12 @@ def stratified_ladder(entries: Sequence[LadderEntry], *, max_questions: int, see
         for name in interleaved(counts)
     ]
 
+# %% ../nbs/06_gate_ladder.ipynb #e036b174
+def fresh_ladder(entries: Iterable[LadderEntry], *, max_questions: int, seed: int) -> list[LadderEntry]:
+    """At most `max_questions` entries drawn by `seed` alone; all weigh the same, and none is a probe."""
+    drawn = seeded_order(entries, seed, "fresh")[:max_questions]
+    return [dataclasses.replace(one, is_probe=False) for one in drawn]
+
 # %% ../nbs/06_gate_ladder.ipynb #202bcc95
 def eligible_entries(
     entries: Mapping[str, Sequence[LadderEntry]], task_types: Iterable[str], exclude_ids: Collection[str]
@@ -285,10 +292,12 @@ class GatePools:
         adds none; whether the ladder is long enough is for the caller to say.
         """
         eligible = eligible_entries(self.entries, task_types, exclude_ids)
+        if ladder == "fresh":
+            return fresh_ladder(eligible, max_questions=max_questions, seed=seed)
         if ladder == "stratified":
             return stratified_ladder(eligible, max_questions=max_questions, seed=seed)
         if ladder != "plan":
-            raise ValueError(f"ladder: {ladder!r} is neither 'plan' nor 'stratified'")
+            raise ValueError(f"ladder: {ladder!r} is none of {', '.join(get_args(LadderKind))}")
         band = {"p_low": p_low, "p_high": p_high}
         size = {"n_probes": self.n_probes, "max_questions": max_questions}
         return plan_ladder(eligible, warm=self.warm, seed=seed, **size, **band)

@@ -175,7 +175,6 @@ def _small_data(diagnosis: int) -> dict[str, Any]:
         "edit_budget_end": 1,
         "batch_size": batch_size,
         "min_class": min(4, batch_size - 1),
-        "gate_ladder": "stratified",
     }
 
 # %% ../nbs/15c_init.ipynb #3948ae66

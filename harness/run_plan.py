@@ -240,7 +240,7 @@ def plan_warnings(parts: Parts, files: Sequence[FilePlan], total: Count) -> tupl
     if parts.infer.deterministic and params.ladder == "plan":
         warnings.append(
             "the agent is deterministic and gate_ladder is `plan`: a row rolled out again is the same row, so"
-            " the questions that ordered the ladder also judge; set gate_ladder to `stratified`"
+            " the questions that ordered the ladder also judge; set gate_ladder to `fresh`"
         )
     base = len(parts.questions)
     one_gate = 2 * max((file.ladder for file in files), default=0)

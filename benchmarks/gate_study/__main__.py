@@ -13,7 +13,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from benchmarks.gate_study.arms import ARMS, DEFAULT, DRAWN_RULES, FRESH, RULES
+from benchmarks.gate_study.arms import ARMS, DECIDING, DEFAULT, RULES
 from benchmarks.gate_study.families import FAMILIES, FIRST_PASS, SEEDS
 from benchmarks.gate_study.luck import luck_of
 from benchmarks.gate_study.report import report
@@ -21,7 +21,7 @@ from benchmarks.gate_study.study import read_rows, run_all, tasks_left
 
 ARMS_OF_HALF = {
     "tuning": [arm.name for arm in ARMS.values() if arm.rule == "gate"],
-    "reporting": [arm.name for arm in [*RULES, *DRAWN_RULES]],
+    "reporting": [arm.name for arm in RULES],
 }
 
 
@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=FIRST_PASS, help="seeds of the half, from its first")
     parser.add_argument("--family", action="append", choices=list(FAMILIES), help="default: all")
     parser.add_argument("--arm", action="append", help="default: those that the half is for")
+    parser.add_argument("--deciding", action="store_true", help="the arms that decide; with --runs 300")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rows", type=Path, default=Path("build/gate_study"))
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "gate_study.json")
@@ -42,11 +43,11 @@ def main() -> None:
     began = time.monotonic()
     if arguments.command == "run":
         path = arguments.rows / f"{arguments.half}.jsonl"
-        arms = arguments.arm or ARMS_OF_HALF[arguments.half]
+        arms = DECIDING if arguments.deciding else arguments.arm or ARMS_OF_HALF[arguments.half]
         earlier = read_rows(path)
         run_all(list(tasks_left(earlier, families, arms, seeds)), earlier, path, arguments.processes)
     elif arguments.command == "luck":
-        arms = arguments.arm or [DEFAULT.name, FRESH.name]
+        arms = arguments.arm or [DEFAULT.name]
         tasks = [(arm, family, seed) for seed in seeds for family in families for arm in arms]
         with ProcessPoolExecutor(arguments.processes) as pool:
             rows = list(pool.map(luck_of, tasks))

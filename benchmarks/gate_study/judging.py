@@ -56,22 +56,16 @@ def ladder_of(
     """The questions of one gate in their order, without the evidence of its proposal. step: counted through
     all epochs."""
     params = arm.params
-    if kind in ("plan", "stratified"):
-        return pools.ladder_for(
-            [proposal.file],
-            proposal.evidence_ids,
-            ladder=kind,
-            max_questions=params.max_questions,
-            p_low=params.p_low,
-            p_high=params.p_high,
-            seed=key_of(setting.seed, "ladder", step) if arm.redrawn else setting.seed,
-        )
-    order = setting.drawn_order(proposal.file, "fixed" if kind == "fixed" else f"fresh {step}")
-    eligible = [one for one in order if one.question_id not in proposal.evidence_ids]
-    return [
-        LadderEntry(one.question_id, one.video_id, 0.5, 0, is_probe=False)
-        for one in eligible[: params.max_questions]
-    ]
+    one_draw = kind == "fixed" or not arm.redrawn
+    return pools.ladder_for(
+        [proposal.file],
+        proposal.evidence_ids,
+        ladder="fresh" if kind == "fixed" else kind,
+        max_questions=params.max_questions,
+        p_low=params.p_low,
+        p_high=params.p_high,
+        seed=setting.seed if one_draw else key_of(setting.seed, "ladder", proposal.file, step),
+    )
 
 
 def judge(arm: Arm, ladder: Sequence[LadderEntry], fresh: Sequence[LadderEntry], ask: Ask) -> Judgement:

@@ -1,6 +1,6 @@
 """Means and standard errors of the study's cells, as committed JSON and as tables.
 
-A difference is to a reference arm in the same worlds, so its standard error is that of pairs. A share (of
+A difference is to the default arm in the same worlds, so its standard error is that of pairs. A share (of
 worthless edits that were accepted, or kept) is a ratio of sums over runs. Over all families each seed counts
 once, with its mean over families, because families of one seed share their world's questions.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from benchmarks.gate_study.arms import ARMS, DEFAULT, DRAWN, FRESH
+from benchmarks.gate_study.arms import ARMS, DEFAULT
 from benchmarks.gate_study.families import FAMILIES, SEEDS
 from benchmarks.gate_study.study import Row, read_rows
 
@@ -22,10 +22,8 @@ MEASURED_OF_SLOW = ("slow_null_kept", "slow_harmful_kept", "slow_helpful_kept")
 """Edits of the system prompt, where an arm has any."""
 SHARES = {f"null_{stage}_share": (f"null_{stage}", "null_proposed") for stage in ("accepted", "kept")}
 
-REFERENCES = (DEFAULT.name, DRAWN.name, FRESH.name)
-"""Arms with which all others are compared in the same worlds."""
 SLOW_REFERENCE = "slow_tau 0.6"
-"""The one with which those are compared that edit the system prompt."""
+"""The one with which those are compared that edit the system prompt; all others with the default."""
 
 Figure = list[float]
 """A mean and its standard error."""
@@ -89,12 +87,11 @@ def _figures(arm: str, family: str, by_cell: Mapping[Cell, Runs]) -> dict:
         figures[name] = mean_and_error([row[name] for row in rows])
     for name, (part, whole) in SHARES.items():
         figures[name] = ratio_and_error([row[part] for row in rows], [row[whole] for row in rows])
-    for name in ("gain", "delivered") if slow else ("gain",):
-        figures[f"{name}_to"] = {
-            other: mean_and_error([runs[seed][name] - others[seed][name] for seed in both])
-            for other in ([SLOW_REFERENCE] if slow else REFERENCES)
-            if (both := sorted(runs.keys() & (others := by_cell.get((family, other), {})).keys()))
-        }
+    others = by_cell.get((family, SLOW_REFERENCE if slow else DEFAULT.name), {})
+    both = sorted(runs.keys() & others.keys())
+    for name in ("gain", "delivered"):
+        if both:
+            figures[f"{name}_to"] = mean_and_error([runs[seed][name] - others[seed][name] for seed in both])
     return figures
 
 
@@ -162,11 +159,11 @@ def print_cells(title: str, cells: Sequence[Mapping]) -> None:
     """A table of cells: gains in points, counts a run, shares of 1; each with its standard error."""
     if not cells:
         return
-    heads = [*COLUMNS.values(), *(f"to {name[:12]}" for name in REFERENCES)]
+    heads = [*COLUMNS.values(), "to default"]
     print(f"\n{title}\n{'':45}{'runs':>5}" + "".join(f"{head:>16}" for head in heads))
     for cell in cells:
         shown = [_shown(cell[name], name) for name in COLUMNS]
-        shown += [_shown(cell["gain_to"].get(name)) for name in REFERENCES]
+        shown.append(_shown(cell.get("gain_to")))
         print(f"{cell['arm']:45}{cell['runs']:>5}" + "".join(f"{one:>16}" for one in shown))
 
 

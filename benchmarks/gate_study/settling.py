@@ -59,7 +59,7 @@ def _roll_back(state: RunState, file: str, probation: OpenProbation) -> None:
 def consider_best(state: RunState, epoch: int) -> None:
     """The texts in force become best when they are strictly and clearly better on validation."""
     rows = _all_measured(state, epoch)
-    if outdoes(state.best_rows, rows, state.arm.params.slow_tau, strictly=True):
+    if outdoes(state.best_rows, rows, state.arm.params.slow_tau):
         state.best_texts, state.best_rows = dict(state.texts), rows
 
 
@@ -71,16 +71,16 @@ def change_system_prompt(state: RunState, epoch: int) -> None:
     proposal = setting.propose(epoch, -1, SYSTEM, state.texts, failed, failed, state.tried[SYSTEM])
     changed = {**state.texts, SYSTEM: proposal.text}
     rows = state.evaluate(epoch, changed, f"e{epoch} R2")
-    if outdoes(before, rows, state.arm.params.slow_tau, strictly=False):
+    if outdoes(before, rows, state.arm.params.slow_tau):
         state.texts = changed
         state.kept.append(KeptEdit(SYSTEM, proposal.kind))
 
 
-def outdoes(before: Answers, after: Answers, bar: float, *, strictly: bool) -> bool:
-    """P(Bin(D + 1, 1/2) <= W) >= bar, and more right answers where that is asked."""
+def outdoes(before: Answers, after: Answers, bar: float) -> bool:
+    """P(Bin(D + 1, 1/2) <= W) >= bar, and more right answers: a tie keeps what there was."""
     improved = sum(after[name] and not before[name] for name in after)
     regressed = sum(before[name] and not after[name] for name in after)
-    return posterior_better(improved, regressed) >= exact(bar) and (improved > regressed or not strictly)
+    return improved > regressed and posterior_better(improved, regressed) >= exact(bar)
 
 
 def paired(before: Answers, after: Answers) -> list[PairResult]:

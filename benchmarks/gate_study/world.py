@@ -67,7 +67,6 @@ class Setting:
             drift=family.drift,
         )
         self.family, self.seed = family, seed
-        self._orders: dict[tuple[str, str], list[Question]] = {}
         self._worlds = [
             first if epoch == 0 or family.drift == 0 else first.at_epoch(epoch) for epoch in range(EPOCHS)
         ]
@@ -86,14 +85,6 @@ class Setting:
             **{task_type: first.initial_skills()[f"{task_type}.md"] for task_type in TASK_TYPES},
             SYSTEM: "",
         }
-
-    def drawn_order(self, task_type: str, purpose: str) -> list[Question]:
-        """The diagnosis questions of a task type in an order drawn for `purpose`."""
-        if (task_type, purpose) not in self._orders:
-            self._orders[task_type, purpose] = shuffled(
-                self.diagnosis[task_type], self.seed, f"{task_type} {purpose}"
-            )
-        return self._orders[task_type, purpose]
 
     def answers(self, epoch: int, text: str, question_ids: Sequence[str], draw: str) -> Answers:
         """One rollout of each question under `text`."""

@@ -15,7 +15,7 @@ Reason = Literal[
     "undecided", "boundary", "confirmed_but_probe_veto", "terminal", "curtailed", "futility", "infra_abort"
 ]
 Metric = Literal["hard", "soft", "mixed"]
-LadderKind = Literal["plan", "stratified"]
+LadderKind = Literal["fresh", "plan", "stratified"]
 LadderSource = Literal["diagnosis", "diagnosis+validation"]
 LadderExclusion = Literal["question", "video"]
 
@@ -155,8 +155,9 @@ class GateParams:
         mixed_weight soft. soft_levels: steps into which a difference of 1 is cut for soft and mixed.
     p_low, p_high: the band of success probability that a ladder prefers. gamma: how much of a question's
         old probability survives an observation. n_probes: easy questions at the ladder's tail.
-    ladder: `plan` or `stratified`. source: pools the ladder is cut from. exclude: whether a question that the
-        proposer saw keeps only itself out of the ladder, or its whole video.
+    ladder: `fresh` draws the questions anew for each gate; `plan` and `stratified` order them by that
+        probability. source: pools the ladder is cut from. exclude: whether a question that the proposer saw
+        keeps only itself out of the ladder, or its whole video.
     max_per_step: gates in one step, 0 = all.
     settle_tau: least P with which an edit outlives probation. slow_tau: the same for R2 and best.
 
@@ -181,7 +182,7 @@ class GateParams:
     p_high: float = 0.85
     gamma: float = 0.7
     n_probes: int = 4
-    ladder: LadderKind = "plan"
+    ladder: LadderKind = "fresh"
     source: LadderSource = "diagnosis"
     exclude: LadderExclusion = "question"
     max_per_step: int = 0

@@ -92,10 +92,11 @@ def test_no_ladder_holds_what_the_proposer_saw_or_what_validates(setting, kind):
 
 
 def test_fresh_questions_change_from_step_to_step_and_fixed_ones_do_not(setting):
+    pools = begin(setting, DEFAULT).pools
     proposal = setting.propose(0, 0, "order", setting.initial_texts, [], [], set())
     first, second = (
         {
-            kind: [one.question_id for one in ladder_of(DEFAULT, kind, setting, None, proposal, step)]
+            kind: [one.question_id for one in ladder_of(DEFAULT, kind, setting, pools, proposal, step)]
             for kind in ("fresh", "fixed")
         }
         for step in (0, 1)
@@ -112,7 +113,7 @@ def test_only_rows_rolled_out_as_a_baseline_serve_as_one_and_only_while_they_are
         return setting.answers(epoch, text, names, draw) if names else {}
 
     proposal = setting.propose(0, 0, "order", setting.initial_texts, [], [], set())
-    ladder = ladder_of(DEFAULT, "fresh", setting, None, proposal, 0)
+    ladder = ladder_of(DEFAULT, "fresh", setting, begin(setting, DEFAULT).pools, proposal, 0)
     names = [entry.question_id for entry in ladder]
     texts = {"base_text": "before", "cand_text": "after"}
     asker(**texts, epoch=0, gate_id="a", rows=rows, roll_out=roll_out)(ladder)
@@ -196,7 +197,7 @@ def test_the_default_differs_from_itself_by_nothing_and_results_hold_every_cell(
     rows = [row for seed in (SEED, SEED + 1) for row in rows_of((SMALL, seed, tuple(arms)))]
     cells = cells_of(rows, "tuning")
     default = next(cell for cell in cells if cell["arm"] == DEFAULT.name)
-    assert default["gain_to"][DEFAULT.name] == [0.0, 0.0]
+    assert default["gain_to"] == [0.0, 0.0]
 
     (tmp_path / "tuning.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     report(tmp_path, tmp_path / "out.json")

@@ -5,9 +5,11 @@ import json
 import os
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
+from core.evolution.gate_types import LadderKind
 from core.types import GeneratedQuestion, Prediction
 from harness import gate_ladder
 from harness.gate_ladder import (
@@ -171,15 +173,43 @@ def test_ladder_for_excludes_qids():
     known = {f"q{i:02d}": i % 2 == 0 for i in range(20)}
     pools = cold_pools(known)
     seen_by_the_proposer = {"q00", "q01", "q02", "elsewhere"}
-    for kind in ("plan", "stratified"):
+    for kind in get_args(LadderKind):
         for some_pools in (pools, pools.update_probs(known, gamma=0.7)):
             ladder = some_pools.ladder_for(["order"], seen_by_the_proposer, **{**CUT, "ladder": kind})
             assert set(ids(ladder)) == known.keys() - seen_by_the_proposer
 
 
 def test_an_unknown_kind_of_ladder_is_refused():
-    with pytest.raises(ValueError, match="neither 'plan' nor 'stratified'"):
+    with pytest.raises(ValueError, match="'random' is none of fresh, plan, stratified"):
         cold_pools({"q": True}).ladder_for(["order"], [], **{**CUT, "ladder": "random"})
+
+
+# Fresh
+
+
+def test_each_gate_draws_its_own_questions_and_no_answer_has_a_say_in_it():
+    known = {f"q{i:02d}": i % 2 == 0 for i in range(60)}
+    cold = cold_pools(known)
+    cut = {**CUT, "ladder": "fresh", "max_questions": 20}
+    ladders = [ids(cold.ladder_for(["order"], [], **{**cut, "seed": seed})) for seed in range(5)]
+    assert len({frozenset(ladder) for ladder in ladders}) == 5
+    other_answers = cold_pools({name: not right for name, right in known.items()})
+    for pools in (cold.update_probs(known, gamma=0.7), other_answers):
+        assert [ids(pools.ladder_for(["order"], [], **{**cut, "seed": seed})) for seed in range(5)] == ladders
+
+
+def test_what_a_proposer_saw_leaves_a_fresh_ladder_and_disturbs_no_other_question():
+    cold, cut = cold_pools({f"q{i:02d}": i % 2 == 0 for i in range(30)}), {**CUT, "ladder": "fresh"}
+    whole = ids(cold.ladder_for(["order"], [], **cut))
+    without = ids(cold.ladder_for(["order"], whole[:3], **cut))
+    assert without == whole[3:]
+
+
+def test_a_fresh_ladder_has_equal_weights_and_no_probes():
+    ladder = cold_pools({f"q{i:02d}": True for i in range(30)}).ladder_for(
+        ["order"], [], **{**CUT, "ladder": "fresh"}
+    )
+    assert {(one.weight, one.is_probe) for one in ladder} == {(1, False)}
 
 
 # Stratified
@@ -441,7 +471,7 @@ from harness.gate_ladder import GatePools, LadderEntry
 entries = tuple(LadderEntry(f"q{i}", "film", (i % 19) / 19, 1, i % 7 == 0) for i in range(60))
 pools = GatePools({"order": entries}, "made in a test", 4, warm=True)
 cut = {"max_questions": 40, "p_low": 0.15, "p_high": 0.85, "seed": 5}
-for kind in ("plan", "stratified"):
+for kind in ("fresh", "plan", "stratified"):
     ladder = pools.ladder_for({"order"}, {"q1", "q2", "q3"}, ladder=kind, **cut)
     print(json.dumps([one.question_id for one in ladder]))
 """
@@ -458,4 +488,4 @@ def test_two_processes_with_other_hash_seeds_cut_the_same_ladders():
         for hash_seed in ("1", "2")
     ]
     assert outputs[0] == outputs[1]
-    assert [len(json.loads(line)) for line in outputs[0].splitlines()] == [40, 40]
+    assert [len(json.loads(line)) for line in outputs[0].splitlines()] == [40, 40, 40]

@@ -4,10 +4,12 @@ import dataclasses
 import itertools
 import random
 from collections import Counter
+from typing import get_args
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from core.evolution.gate_types import LadderKind
 from core.types import GeneratedQuestion
 from harness.gate_ladder import (
     MAX_WEIGHT,
@@ -22,7 +24,7 @@ from harness.gate_ladder import (
 
 EXAMPLES = 200
 TASK_TYPES = ("order", "counting", "objects")
-KINDS = ("plan", "stratified")
+KINDS = get_args(LadderKind)
 BAND = {"p_low": 0.15, "p_high": 0.85}
 
 questions_known = st.dictionaries(
