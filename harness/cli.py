@@ -37,18 +37,16 @@ from harness.console import (
 from .export import export_skills, exported_version
 from .inference import InferenceResult
 from .init import Initialised, init_experiment, showing_table
-from .runner import Runner
-from .side_runs import begin_workspace, compare_versions, need_workspace, plan_only
+from .runner import Runner, begin_workspace
+from .side_runs import compare_versions, need_workspace, plan_only
 
 # %% ../nbs/16_cli.ipynb #f9016483
 Build = Callable[..., Runner]
 
 
 def build_configured(config: RunConfig, **options: Any) -> Runner:
-    """The runner of a configuration, as `runner_from_config` makes it."""
-    from harness.from_config import runner_from_config  # loads the clients of models, which takes a second
-
-    return runner_from_config(config, **options)
+    """The runner of a configuration, as `Runner.from_config` makes it."""
+    return Runner.from_config(config, **options)
 
 # %% ../nbs/16_cli.ipynb #17897478
 @dataclasses.dataclass(frozen=True, slots=True)

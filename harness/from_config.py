@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['RunTelemetry', 'RunJournal', 'KeptProvider', 'RunModel', 'model_variables', 'Endpoints', 'Services', 'agent_of',
-           'environment_of', 'proposer_of', 'evolver_of', 'judge_of', 'ConfiguredRunner', 'Problems',
-           'runner_from_config']
+           'environment_of', 'proposer_of', 'evolver_of', 'judge_of', 'Problems', 'named_players']
 
 # %% ../nbs/14c_from_config.ipynb #ace383f9
 import contextlib
@@ -35,8 +34,6 @@ from core.tree.environment import TreeEnvironment
 from core.types import LLMCall, LLMResponse, Message
 from .config import ConfigError, RunConfig
 from .log import HarnessLog
-from .parts import Parts
-from .runner import Runner
 
 # %% ../nbs/14c_from_config.ipynb #98bf0f67
 class RunTelemetry:
@@ -289,19 +286,6 @@ def judge_of(services: Services) -> KeptProvider | None:
     wanted = services.endpoints.named("JUDGE_LLM") and config.agent == "openai"
     return services.kept_chat("JUDGE_LLM", "judge") if wanted or config.soft_metric else None
 
-# %% ../nbs/14c_from_config.ipynb #5be465e0
-class ConfiguredRunner(Runner):
-    """A `Runner` whose journal, telemetry and embedded model open and close with each of its runs."""
-
-    def __init__(self, services: Services, **parts: Any):
-        super().__init__(services.config, telemetry=services.telemetry, **parts)
-        self._services = services
-
-    @contextlib.asynccontextmanager
-    async def _parts(self, *arguments: Any) -> AsyncIterator[Parts]:
-        async with super()._parts(*arguments) as parts, self._services.opened(parts.log):
-            yield parts
-
 # %% ../nbs/14c_from_config.ipynb #fd83caf1
 class Problems:
     """Gathers what is missing, so that all of it is told at once."""
@@ -323,10 +307,12 @@ class Problems:
             raise ConfigError("what the configuration names", list(self._found))
 
 # %% ../nbs/14c_from_config.ipynb #a4af61c1
-def runner_from_config(
+def named_players(
     config: RunConfig, *, variables: Mapping[str, str] | None = None, executor: Executor | None = None
-) -> Runner:
-    """The runner of a configuration. variables: endpoints and keys; by default those of process and `.env`.
+) -> tuple[Services, dict[str, Any]]:
+    """What a configuration names: services, to be open while a run is, and arguments of `Runner`.
+
+    variables: endpoints and keys; by default those of process and `.env`.
 
     Raises `ConfigError` naming what is missing: variables of an endpoint, the folder of trees, the catalogue.
     """
@@ -338,12 +324,11 @@ def runner_from_config(
     judge = problems.made(judge_of, services)
     proposer = problems.made(proposer_of, services, environment)
     problems.told()
-    return ConfiguredRunner(
-        services,
-        tool_dispatch_fn=environment.tools_for,
-        proposer=proposer,
-        evolve_llm=evolver,
-        judge_llm=judge,
-        executor=executor,
+    return services, {
+        "tool_dispatch_fn": environment.tools_for,
+        "proposer": proposer,
+        "evolve_llm": evolver,
+        "judge_llm": judge,
+        "executor": executor,
         **agent,
-    )
+    }

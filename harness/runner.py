@@ -94,8 +94,8 @@ def how_to_begin(workspace_dir: Path, *, resume: bool, fresh: bool) -> Beginning
     return "archive"
 
 # %% ../nbs/14_runner.ipynb #b6253a73
-def begin_workspace(config: RunConfig, beginning: Beginning) -> Checkpoint | None:
-    """Makes the workspace ready; the checkpoint to go on from, if any."""
+def begin_workspace(config: RunConfig, beginning: Beginning = "create") -> Checkpoint | None:
+    """Makes the workspace ready; the checkpoint to go on from, if any. Raises `StoreError`."""
     workspace_dir, store_dir = Path(config.workspace_dir), Path(config.store_dir)
     if beginning == "resume":
         return load_checkpoint(workspace_dir / CHECKPOINT)
@@ -254,7 +254,7 @@ class _Bench:
     ):
         self.config, self.telemetry, self.vlm = config, telemetry, vlm
         self.workspace_dir, self.store_dir = Path(config.workspace_dir), Path(config.store_dir)
-        self._players = Players(
+        self.players = Players(
             tool_dispatch_fn=tool_dispatch_fn,
             llm=llm,
             agent_factory=agent_factory,
@@ -265,7 +265,7 @@ class _Bench:
             gate=gate,
             executor=executor,
         )
-        if problems := missing_players(config, self._players):
+        if problems := missing_players(config, self.players):
             raise ConfigError("runner", problems)
 
     @cached_property
@@ -274,27 +274,28 @@ class _Bench:
         return load_benchmark(self.config.questions)
 
     @contextlib.asynccontextmanager
-    async def _parts(self, run_name: str, log_name: Callable[[RunIds], str]) -> AsyncIterator[Parts]:
-        """The parts of a run, for as long as the block lasts; see `assemble`."""
-        async with assemble(self.config, self._players, self.questions, run_name, log_name) as parts:
+    async def open_parts(self, run_name: str, log_name: Callable[[RunIds], str]) -> AsyncIterator[Parts]:
+        """The parts of a run, for as long as the block lasts; see `assemble`. Who calls it holds the workspace."""
+        async with assemble(self.config, self.players, self.questions, run_name, log_name) as parts:
             yield parts
 
 # %% ../nbs/14_runner.ipynb #958011c7
 class _Choices(_Bench):
     """What to ask, and with which versions."""
 
-    def _run_name(self) -> str:
+    def run_name(self) -> str:
+        """The run that an evaluation belongs to: the configured one, or the last that the workspace saw."""
         runs = load_manifest(self.workspace_dir).runs
         return self.config.run_id or (runs[-1] if runs else made_run_id())
 
-    def _sampled(self, questions: Sequence[GeneratedQuestion]) -> list[str]:
+    def sampled(self, questions: Sequence[GeneratedQuestion]) -> list[str]:
         """The ids of the questions, or of a stratified sample of them if the configuration wants one."""
         n = self.config.n_samples
         if 0 < n < len(questions):
             questions = stratified_sample(list(questions), n, correct_ratio=None, seed=self.config.seed)
         return [question.question_id for question in questions]
 
-    def _prompts_with(self, parts: Parts, skills_version: str) -> str:
+    def prompts_with(self, parts: Parts, skills_version: str) -> str:
         """The prompts version that was recorded with a skills version; else the one in force."""
         manifest = load_manifest(self.workspace_dir)
         for pair in filter(None, (manifest.current, manifest.best)):
@@ -311,8 +312,8 @@ class _Measures(_Choices):
     async def infer(self) -> InferenceResult:
         """Answers the questions with the pair in force; those of a sealed test pool are left out."""
         with workspace_lock(self.workspace_dir):
-            async with self._parts(self._run_name(), lambda names: names.infer()) as parts:
-                asked = self._sampled(list(parts.questions.values()))
+            async with self.open_parts(self.run_name(), lambda names: names.infer()) as parts:
+                asked = self.sampled(list(parts.questions.values()))
                 if left_out := len(self.questions) - len(parts.questions):
                     logger.info("infer: {} questions of the sealed test pool are left out", left_out)
                 pair = load_manifest(self.workspace_dir).current
@@ -327,12 +328,14 @@ class _Measures(_Choices):
             raise ValueError(f"pool: {pool!r} is none of {', '.join(POOL_NAMES)}")
         with workspace_lock(self.workspace_dir):
             version = version or load_manifest(self.workspace_dir).current.skills
-            async with self._parts(self._run_name(), lambda names: names.evaluated("eval", version)) as parts:
+            async with self.open_parts(
+                self.run_name(), lambda names: names.evaluated("eval", version)
+            ) as parts:
                 sealed = pool == "test"
                 if sealed:
                     await note(parts, "unsealed", {"version": version, "by": "eval"}, epoch=0)
-                pair = VersionPair(version, self._prompts_with(parts, version))
-                asked = self._sampled(getattr(parts.pools, pool))
+                pair = VersionPair(version, self.prompts_with(parts, version))
+                asked = self.sampled(getattr(parts.pools, pool))
                 run_id = parts.run.evaluated("eval", version)
                 return await roll_out(parts, run_id, asked, pair, sealed=sealed)
 
@@ -340,7 +343,7 @@ class _Measures(_Choices):
         """Diagnoses the rollouts of a run; metrics and judgements become rows."""
         with workspace_lock(self.workspace_dir):
             run_name = run_id.partition("_")[0]
-            async with self._parts(run_name, lambda names: f"{run_id}_diagnosis") as parts:
+            async with self.open_parts(run_name, lambda names: f"{run_id}_diagnosis") as parts:
                 sql = "SELECT skills_version FROM _runs WHERE run_id = ? AND skills_version IS NOT NULL"
                 found = parts.log.query(sql, (run_id,))
                 current = load_manifest(self.workspace_dir).current.skills
@@ -362,12 +365,11 @@ class Runner(_Measures):
 
     @classmethod
     def from_config(cls, config: RunConfig, **options: Any) -> "Runner":
-        """The runner with what the configuration names: models, films, proposer; see `runner_from_config`."""
-        from harness.from_config import (
-            runner_from_config,
-        )  # here: who brings their own parts needs no adapter
+        """The runner with what the configuration names: models, films, proposer; options: see `named_players`."""
+        from harness.from_config import named_players  # here: who brings their own parts needs no adapter
 
-        return runner_from_config(config, **options)
+        services, players = named_players(config, **options)
+        return _ConfiguredRunner(services, **players)
 
     async def train(self, *, resume: bool = False, fresh: bool = False) -> TrainResult:
         """Trains to the end, or until the budget is spent.
@@ -375,13 +377,13 @@ class Runner(_Measures):
         Raises what `how_to_begin` raises; `ConfigError` for a resume with other questions, pools or agent;
         `InfraError` and `ProviderError` when nothing can be answered any more (a resume then goes on).
         """
-        if self._players.proposer is None and self._players.evolve_llm is None:
+        if self.players.proposer is None and self.players.evolve_llm is None:
             raise ConfigError("runner", ["proposer: nobody proposes edits; give a proposer or an evolve_llm"])
         beginning = how_to_begin(self.workspace_dir, resume=resume, fresh=fresh)
         with workspace_lock(self.workspace_dir):
             checkpoint = begin_workspace(self.config, beginning)
             run_name = checkpoint.run_id if checkpoint else self.config.run_id or made_run_id()
-            async with self._parts(run_name, lambda names: names.run) as parts:
+            async with self.open_parts(run_name, lambda names: names.run) as parts:
                 return await train_with(parts, checkpoint)
 
     def promote(self, version: str, eval_run_id: str, name: str) -> Seed:
@@ -404,3 +406,16 @@ class Runner(_Measures):
             "diagnose": lambda: self.diagnose(RunIds(config.run_id).baseline()),
         }
         return run_blocking(work[config.mode]())
+
+# %% ../nbs/14_runner.ipynb #c7d8ae34
+class _ConfiguredRunner(Runner):
+    """A `Runner` whose journal, telemetry and embedded model open and close with each of its runs."""
+
+    def __init__(self, services: Any, **players: Any):
+        super().__init__(services.config, telemetry=services.telemetry, **players)
+        self._services = services
+
+    @contextlib.asynccontextmanager
+    async def open_parts(self, run_name: str, log_name: Callable[[RunIds], str]) -> AsyncIterator[Parts]:
+        async with super().open_parts(run_name, log_name) as parts, self._services.opened(parts.log):
+            yield parts

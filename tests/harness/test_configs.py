@@ -6,8 +6,8 @@ import pytest
 
 from core.questions import load_benchmark
 from harness.config import load_config
-from harness.from_config import runner_from_config
 from harness.pools import build_pools, cut_of, load_pools
+from harness.runner import Runner
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,5 +37,5 @@ def test_configurations_cut_the_demo_data_into_its_committed_pools(name):
 def test_the_demo_needs_no_endpoint_whatever_the_environment_holds(tmp_path):
     config = config_of("demo", workspace_dir=str(tmp_path / "workspace"), store_dir=str(tmp_path))
     named = {f"{role}_LLM_MODEL": "never asked" for role in ("AGENT", "EVOLVE", "JUDGE")}
-    runner = runner_from_config(config, variables=named)
+    runner = Runner.from_config(config, variables=named)
     assert runner._services.endpoints.opened == []

@@ -329,7 +329,7 @@ def planned(tmp_path, world, *, agent=None, **changes):
     async def plan():
         with workspace_lock(runner.workspace_dir):
             begin_workspace(config, "create")
-            async with runner._parts("sim", lambda names: names.run) as parts:
+            async with runner.open_parts("sim", lambda names: names.run) as parts:
                 return plan_run(parts)
 
     return run_blocking(plan())
@@ -349,7 +349,7 @@ def test_files_of_types_too_small_for_their_own_are_warned_of(tmp_path):
 def test_a_deterministic_agent_with_the_plan_ladder_is_warned_of(tmp_path):
     still = make_world(n_questions=120, churn=0.0)
     assert still.agent().deterministic
-    for ladder, warned in (("plan", True), ("stratified", False)):
+    for ladder, warned in (("plan", True), ("stratified", False), ("fresh", False)):
         plan = planned(tmp_path / ladder, still, gate_ladder=ladder)
         assert any("deterministic" in warning for warning in plan.warnings) == warned
         assert plan.assumed.churn == 0

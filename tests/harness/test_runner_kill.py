@@ -185,7 +185,7 @@ def with_kept_models(runner):
     world, folder = make_world(n_questions=120), runner.workspace_dir.parent.parent
     models = {"evolve_llm": world.evolver_llm(MIXED), "judge_llm": world.judge_llm()}
     kept = {role: KeptModel(model, folder) for role, model in models.items()}
-    return make_runner(runner.config, world, agent=runner._players.agent_factory, proposer=None, **kept)
+    return make_runner(runner.config, world, agent=runner.players.agent_factory, proposer=None, **kept)
 
 
 def test_the_hash_sees_every_cell_that_is_compared(prepared):
