@@ -6,9 +6,10 @@ one parent and lie one level below it, and no path leads out of the tree's folde
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from textwrap import shorten
 from typing import Any, Literal
 
 from loguru import logger
@@ -19,6 +20,14 @@ PLACES = ("root", "first", "last")
 """What the tools understand beside node ids: the list of scenes, the first and the last moment."""
 FRAME_SUFFIXES = (".gif", ".jpeg", ".jpg", ".png", ".webp")
 """The kinds of images that models which see take, by the ends of their names in lower case."""
+
+_PROBLEMS_TOLD = 3
+_WANTED = {
+    "level": "1 (scene), 2 (event) or 3 (moment) is expected",
+    "time_range": "start and end in seconds are expected, like [12.5, 30]",
+    "children_ids": 'a list of node ids is expected, like ["L3_01"]',
+    "nodes": "an object with the nodes by their id is expected",
+}
 
 
 class TreeNode(BaseModel):
@@ -74,8 +83,16 @@ class VideoTree(BaseModel):
     def _is_a_tree(self) -> "VideoTree":
         if not self.nodes:
             raise ValueError("nodes: there are none")
-        for problem in _structure_problems(self.nodes):
-            raise ValueError(f"node {problem}")
+        if problems := [f"node {problem}" for problem in _structure_problems(self.nodes)]:
+            raise ValueError(_told(problems))
+        if not any(node.card or node.subtitle or node.frame for node in self.nodes.values()):
+            raise ValueError(f"nodes: none has a card, a subtitle or a frame{_other_keys(self.nodes)}")
+        if not any(node.level == MOMENT for node in self.nodes.values()):
+            logger.warning(
+                "{}: no node has level {}, and most tactics, `first` and `last` look at nothing else; give it "
+                "to the lowest nodes, under events (level {}) of scenes (level {})",
+                self.videoID, MOMENT, EVENT, SCENE,
+            )  # fmt: skip
         outside = list(_nodes_outside_their_parent(self))
         if outside:
             logger.warning(
@@ -131,9 +148,8 @@ def load_tree(path: Path) -> VideoTree:
     try:
         return VideoTree.model_validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{path}: {f'{place}: ' if place else ''}{first['msg']}") from None
+        problems = [_in_words(detail) for detail in error.errors(include_url=False)]
+        raise ValueError(f"{path}: {_told(problems)}") from None
 
 
 def lies_inside(path: Path, folder: Path) -> bool:
@@ -142,6 +158,28 @@ def lies_inside(path: Path, folder: Path) -> bool:
         return path.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):
         return False
+
+
+def _told(problems: Sequence[str]) -> str:
+    more = len(problems) - _PROBLEMS_TOLD
+    return "; ".join([*problems[:_PROBLEMS_TOLD], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _in_words(detail: Mapping[str, Any]) -> str:
+    """One of pydantic's complaints, with the field in front and, where a field is missing, what is there."""
+    own = detail.get("ctx", {}).get("error")
+    place = ".".join(map(str, detail["loc"]))
+    if own:
+        return f"{place}: {own}" if place else str(own)
+    field = next((key for key in reversed(detail["loc"]) if isinstance(key, str)), "")
+    if detail["type"] == "missing" and field == detail["loc"][-1]:
+        return f"{place}: is missing; found {shorten(', '.join(detail['input']), 100) or 'nothing'}"
+    return f"{place}: {_WANTED.get(field, detail['msg'])}, found {detail['input']!r:.60}"
+
+
+def _other_keys(nodes: Mapping[str, TreeNode]) -> str:
+    found = sorted({key for node in nodes.values() for key in node.model_extra or {}})
+    return f"; rename what holds the text, found {', '.join(found)}" if found else ""
 
 
 def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -118,6 +118,62 @@ def test_time_ranges_that_do_not_nest_are_only_warned_of(tmp_path, raw_film, log
     assert [line for line in log_lines if "'m5'" in line and "1 of 10 nodes" in line]
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"level": "3"}, "nodes.m1.level: 1 (scene), 2 (event) or 3 (moment) is expected, found '3'"),
+        (
+            {"time_range": ["0:35", 52]},
+            "start and end in seconds are expected, like [12.5, 30], found '0:35'",
+        ),
+        ({"time_range": [35]}, "start and end in seconds are expected"),
+        ({"children_ids": None}, "nodes.m1.children_ids: a list of node ids is expected"),
+        ({"subtitle": None}, "nodes.m1.subtitle: Input should be a valid string, found None"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_told_with_what_is_expected(tmp_path, raw_film, change, said):
+    raw_film["nodes"]["m1"] |= change
+    assert said in refusal(tmp_path, raw_film)
+
+
+def test_a_missing_field_is_told_with_what_is_there_instead(tmp_path, raw_film):
+    raw_film["nodes"]["m1"]["start"] = raw_film["nodes"]["m1"].pop("time_range")
+    told = refusal(tmp_path, raw_film)
+    assert "nodes.m1.time_range: is missing; found level, " in told
+    assert told.endswith("start")
+
+
+def test_the_two_ends_of_a_mistyped_child_are_told_together(tmp_path, raw_film):
+    raw_film["nodes"]["e1"]["children_ids"] = ["m1", "m22"]
+    told = refusal(tmp_path, raw_film)
+    assert "tiny.json: node 'e1': its child 'm22' does not exist; node 'm2': has level 3 but" in told
+
+
+def test_many_problems_of_a_tree_are_told_briefly(tmp_path, raw_film):
+    raw_film["nodes"]["e1"]["children_ids"] = [f"ghost{number}" for number in range(50)]
+    told = refusal(tmp_path, raw_film)
+    assert told.count("does not exist") == 3
+    assert told.endswith("and 49 more")  # 47 ghosts, and the two moments that they replaced
+
+
+def test_a_tree_without_any_text_is_refused_with_the_keys_that_it_has(tmp_path, raw_film):
+    for node in raw_film["nodes"].values():
+        node["caption"] = node.pop("card")
+        node.pop("subtitle", None)
+        node.pop("frame", None)
+    told = refusal(tmp_path, raw_film)
+    assert "nodes: none has a card, a subtitle or a frame; rename what holds the text, found caption" in told
+
+
+def test_a_tree_without_moments_is_read_with_a_warning(tmp_path, raw_film, log_lines):
+    nodes = raw_film["nodes"]
+    raw_film["nodes"] = {name: node for name, node in nodes.items() if node["level"] < 3}
+    for node in raw_film["nodes"].values():
+        node["children_ids"] = [child for child in node["children_ids"] if child in raw_film["nodes"]]
+    assert load_tree(write(tmp_path, raw_film)).film_order[3] == ()
+    assert [line for line in log_lines if "tiny: no node has level 3" in line]
+
+
 def test_a_hundred_thousand_nodes_keep_their_order():
     moments = [f"m{number}" for number in range(99_998)]
     nodes = {
@@ -138,6 +194,7 @@ NODES = st.dictionaries(
             "level": st.integers(1, 3),
             "time_range": st.tuples(st.integers(0, 3), st.integers(3, 9)),
             "children_ids": st.lists(IDS, max_size=2),
+            "card": st.just("a hat"),
         }
     ),
 )

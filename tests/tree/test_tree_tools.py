@@ -85,7 +85,9 @@ async def test_viewing_opens_the_place_and_what_lies_directly_in_it(tools, place
 
 async def test_a_film_without_moments_has_no_first_one():
     tools = TreeTools(
-        VideoTree(videoID="v", duration_seconds=1, nodes={"s": {"level": 1, "time_range": [0, 1]}})
+        VideoTree(
+            videoID="v", duration_seconds=1, nodes={"s": {"level": 1, "time_range": [0, 1], "card": "a hat"}}
+        )
     )
     assert ids(await answer(tools, "view_node", node_id="first", question="q")) == []
 
