@@ -116,6 +116,9 @@ def _luck_figures(rows: Sequence[Row]) -> dict:
             figures[f"{source}_{stage}"] = mean_and_error([row[f"{source}_{stage}"] for row in rows])
         off = [row[f"told_{stage}"] - row[f"true_{stage}"] for row in rows]
         figures[f"off_{stage}"] = mean_and_error(off)
+    gates = [row["first_gates"] for row in rows]
+    for source in ("told", "true"):
+        figures[f"first_{source}_share"] = ratio_and_error([row[f"first_{source}"] for row in rows], gates)
     return figures
 
 
@@ -168,13 +171,14 @@ def print_cells(title: str, cells: Sequence[Mapping]) -> None:
 
 
 def print_luck(cells: Sequence[Mapping]) -> None:
-    """The formula beside the truth, in edits of a run."""
+    """The formula beside the truth, in edits of a run; of the first step's gates, as shares."""
     names = ("told_accepted", "true_accepted", "off_accepted", "told_kept", "true_kept", "off_kept")
-    print(f"\nHad every edit been worthless\n{'':52}{'runs':>5}" + "".join(f"{name:>15}" for name in names))
+    names += ("first_told_share", "first_true_share")
+    print(f"\nHad every edit been worthless\n{'':52}{'runs':>5}" + "".join(f"{name:>18}" for name in names))
     for cell in cells:
         print(
             f"{cell['arm'] + ': ' + cell['family']:53}{cell['runs']:>5}"
-            + "".join(f"{_shown(cell[name]):>15}" for name in names)
+            + "".join(f"{_shown(cell[name], name):>18}" for name in names)
         )
 
 

@@ -21,17 +21,17 @@ def run(setting: Setting, arm: Arm) -> RunState:
     for epoch in range(EPOCHS):
         if not state.may_go_on():
             break
-        batches = _batches(state, epoch)
+        batches = batches_of(state, epoch)
         for step in range(STEPS_PER_EPOCH):
             batch = next(batches, None)
             if batch is None or not state.may_go_on():
                 break
-            _step(state, epoch, step, batch)
+            take_step(state, epoch, step, batch)
         end_epoch(state, epoch)
     return state
 
 
-def _batches(state: RunState, epoch: int) -> Iterator[list[Question]]:
+def batches_of(state: RunState, epoch: int) -> Iterator[list[Question]]:
     """The batches of an epoch; dealt again when a small pool runs out. None when nothing fails any more."""
     questions = [question for members in state.setting.diagnosis.values() for question in members]
     deal = 0
@@ -50,7 +50,8 @@ def _batches(state: RunState, epoch: int) -> Iterator[list[Question]]:
         deal += 1
 
 
-def _step(state: RunState, epoch: int, step: int, batch: list[Question]) -> None:
+def take_step(state: RunState, epoch: int, step: int, batch: list[Question]) -> None:
+    """The batch is rolled out, and a proposal for every file judged."""
     seen: dict[str, Answers] = {}
     for task_type in TASK_TYPES:
         names = [question.question_id for question in batch if question.task_type == task_type]
