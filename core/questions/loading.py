@@ -20,6 +20,7 @@ from core.types import GeneratedQuestion
 _FIELDS = tuple(field.name for field in dataclasses.fields(GeneratedQuestion))
 _LISTS = ("options", "source_nodes")
 _REQUIRED = ("question_id", "video_id", "task_type", "question", "options", "answer")
+_HOW = {"options": '; they stand together as a list, in a table in one cell: ["first", "second"]'}
 # Columns of the public Video-MME tables that say nothing about a question. Their `video_id` is a running
 # number; the film is named by `videoID`.
 _VIDEO_MME_EXTRAS = {"video_id", "duration", "domain", "sub_category", "url"}
@@ -49,7 +50,7 @@ def load_benchmark(questions_dir: str | Path) -> list[GeneratedQuestion]:
         items = read_items(file)
         outcomes = [(f"{file}: {item.place}", *read_question(item)) for item in items]
         placed += [(place, question) for place, question, _ in outcomes if question]
-        problems += _told_once((place, problem) for place, _, found in outcomes for problem in found)
+        problems += told_once((place, problem) for place, _, found in outcomes for problem in found)
     problems += _repeated(placed)
     if problems:
         raise ValueError(_listed(path, problems))
@@ -64,9 +65,7 @@ def read_question(item: RawItem) -> tuple[GeneratedQuestion | None, list[str]]:
         return None, [item.problem]
     fields = _known_layout(item.fields)
     unknown = {name: _nearest_field(name) for name in fields if name not in _FIELDS}
-    problems = [
-        f"unknown field {name!r}{near and f'; did you mean {near!r}?'}" for name, near in unknown.items()
-    ]
+    problems = list(_unknown_fields(unknown))
     values: dict[str, Any] = {}
     for name in _FIELDS:
         if _is_missing(fields.get(name)):
@@ -79,7 +78,7 @@ def read_question(item: RawItem) -> tuple[GeneratedQuestion | None, list[str]]:
         values.setdefault("options", ())
     # A misspelt field is told once, and not again as missing under its right name.
     spoken_of = {*values, *unknown.values(), *(problem.partition(":")[0] for problem in problems)}
-    problems += [f"{name}: is missing" for name in _REQUIRED if name not in spoken_of]
+    problems += [f"{name}: is missing{_HOW.get(name, '')}" for name in _REQUIRED if name not in spoken_of]
     if problems:
         return None, problems
     try:
@@ -99,6 +98,15 @@ def _known_layout(fields: Mapping[str, Any]) -> dict[str, Any]:
         return kept
     video_id = kept.pop("videoID")
     return {name: kept[name] for name in kept if name not in _VIDEO_MME_EXTRAS} | {"video_id": video_id}
+
+
+def _unknown_fields(nearest: Mapping[str, str]) -> Iterator[str]:
+    """A line for each unknown name that is like a field's, and one for all the others together."""
+    yield from (f"unknown field {name!r}; did you mean {near!r}?" for name, near in nearest.items() if near)
+    if others := [repr(name) for name, near in nearest.items() if not near]:
+        mend = "rename it" if len(others) == 1 else "rename them"
+        noun = "field" if len(others) == 1 else "fields"
+        yield f"unknown {noun} {', '.join(others)}; {mend}, or take out what is none of {', '.join(_FIELDS)}"
 
 
 def _nearest_field(name: str) -> str:
@@ -163,8 +171,11 @@ def _in_words(detail: Mapping[str, Any]) -> str:
     return str(own) if own else f"{field}: {detail['msg']}, found {detail['input']!r:.60}"
 
 
-def _told_once(problems: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """One line for a problem that many items of a file share, such as a misspelt column."""
+def told_once(problems: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """One line, `place and 3 more: problem`, for a problem that many items share, such as a misspelt column.
+
+    problems: place and problem of each.
+    """
     places: dict[str, list[str]] = defaultdict(list)
     for place, problem in problems:
         places[problem].append(place)

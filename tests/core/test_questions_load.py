@@ -279,6 +279,20 @@ def test_a_problem_that_all_items_share_is_told_once(tmp_path):
     ]
 
 
+def test_a_table_with_its_own_column_names_is_told_in_a_few_lines(tmp_path):
+    own = {"id": "q1", "clip": "film", "A": "red", "B": "blue", "annotator": "me"}
+    rows = [own | item(question_id=None, video_id=None, options=None) for _ in range(99)]
+    told = refusal(write_items(tmp_path / "film.csv", rows)).splitlines()[1:]
+    assert [line.partition(" and 98 more: ")[2] for line in told] == [
+        "unknown fields 'id', 'clip', 'A', 'B', 'annotator'; rename them, or take out what is none of "
+        "question_id, video_id, task_type, question, options, answer, source_nodes, difficulty, answer_kind, "
+        "group_id",
+        "question_id: is missing",
+        "video_id: is missing",
+        'options: is missing; they stand together as a list, in a table in one cell: ["first", "second"]',
+    ]
+
+
 def test_a_question_that_stands_twice_names_both_places(tmp_path):
     write_items(tmp_path / "a.json", [item()])
     write_items(tmp_path / "b.jsonl", [item(question_id="q2"), item(question="Once more?")])
