@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['derived_seed', 'gate_params_of', 'Parts', 'alike_by_id', 'roll_out', 'version_key', 'change_version', 'put_in_force',
-           'not_evidence', 'gate_pools_path', 'gate_pools_for', 'note']
+           'not_evidence', 'gate_pools_path', 'ladder_questions', 'cold_gate_pools', 'gate_pools_for', 'note']
 
 # %% ../nbs/11a_parts.ipynb #812a3055
 import asyncio
@@ -26,7 +26,7 @@ from core.questions.duplicates import near_duplicates
 from core.types import GeneratedQuestion
 from .baseline_cache import BaselineCache
 from .config import RunConfig
-from .gate_ladder import GatePools, read_gate_pools
+from .gate_ladder import GatePools, build_or_load_gate_pools
 from .inference import Inference, InferenceResult, scoped
 from .log import HarnessLog, RunIds
 from .pools import Pools
@@ -205,9 +205,40 @@ def gate_pools_path(parts: Parts, epoch: int) -> Path:
     return cold if epoch == 0 else cold.with_name(f"{cold.stem}_e{epoch}{cold.suffix}")
 
 
+def ladder_questions(parts: Parts) -> tuple[GeneratedQuestion, ...]:
+    """The questions from which ladders are cut."""
+    pools = parts.pools
+    return pools.diagnosis + (pools.validation if "validation" in parts.config.gate_source else ())
+
+# %% ../nbs/11a_parts.ipynb #282cbd53
+def cold_gate_pools(parts: Parts, correctness: Mapping[str, bool | None]) -> GatePools:
+    """The pools of epoch 0: those in the file, or new ones from the baseline's correctness, which are saved.
+
+    Raises `RuntimeError` naming a file that is damaged, or made for other questions or parameters.
+    """
+    return _checked_pools(parts, 0, correctness)
+
+
 def gate_pools_for(parts: Parts, epoch: int) -> GatePools:
-    """The pools from which the ladders of an epoch are cut."""
-    return read_gate_pools(gate_pools_path(parts, epoch - 1))
+    """The pools from which the ladders of an epoch are cut. Raises `RuntimeError` naming a file that is missing,
+    damaged, or made for other questions or parameters."""
+    path = gate_pools_path(parts, epoch - 1)
+    if not path.exists():
+        raise RuntimeError(
+            f"{path}: is missing, and the ladders of epoch {epoch} rest on it; put it back, or start a fresh run"
+        )
+    return _checked_pools(parts, epoch - 1, {})
+
+
+def _checked_pools(parts: Parts, epoch: int, correctness: Mapping[str, bool | None]) -> GatePools:
+    return build_or_load_gate_pools(
+        gate_pools_path(parts, epoch),
+        ladder_questions(parts),
+        correctness,
+        n_probes=parts.config.gate_n_probes,
+        seed=derived_seed(parts.config.seed, "gate pools"),
+        source=parts.config.gate_source,
+    )
 
 # %% ../nbs/11a_parts.ipynb #fe822c44
 async def note(

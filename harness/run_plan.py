@@ -16,11 +16,10 @@ from core.evolution.gate_types import GateParams
 from core.evolution.planning import detectable_gain
 from core.evolution.skill_files import serving_files
 from core.types import GeneratedQuestion
-from .baseline import ladder_questions
 from .batching import build_batches
 from .config import RunConfig
 from .log import open_for_reading
-from .parts import Parts
+from .parts import Parts, ladder_questions
 from .step import compute_total_steps
 from .store import Seed
 from .workspace import load_manifest

@@ -20,11 +20,10 @@ from harness.baseline_cache import BaselineCache
 from harness.checkpoint import Best, TrainState
 from harness.config import RunConfig
 from harness.evaluation import validation_ids
-from harness.gate_ladder import build_or_load_gate_pools
 from harness.gating import joined, validation_snapshot
 from harness.inference import Inference
 from harness.log import HarnessLog, RunIds
-from harness.parts import Parts, change_version, gate_pools_path, put_in_force, roll_out, version_key
+from harness.parts import Parts, change_version, cold_gate_pools, put_in_force, roll_out, version_key
 from harness.pools import Cut, Pools
 from harness.store import VersionMeta, init_store, read_version
 from harness.validate import Probation
@@ -175,7 +174,7 @@ async def make_lab(folder: Path, *, per_type: int = 10, **config) -> Lab:
         "log": log,
     }
     parts = Parts(
-        config=RunConfig(**{"momentum_samples": 8, **config}),
+        config=RunConfig(**{"momentum_samples": 8, "gate_n_probes": 0, **config}),
         run=RunIds("run"),
         paths=resolve_paths(workspace, store),
         log=log,
@@ -200,15 +199,7 @@ async def begin(lab: Lab) -> TrainState:
     result = await roll_out(parts, "run_baseline", parts.questions, V1)
     known = {name: right for name, right in result.correctness.items() if right is not None}
     asked = [known[name] for name in validation_ids(parts) if name in known]
-    source = parts.config.gate_source
-    build_or_load_gate_pools(
-        gate_pools_path(parts, 0),
-        parts.pools.diagnosis + (parts.pools.validation if "validation" in source else ()),
-        known,
-        n_probes=0,
-        seed=0,
-        source=source,
-    )
+    cold_gate_pools(parts, known)
     update_best(parts.paths.workspace_dir, V1)
     return TrainState(
         current_skills_version="v1",

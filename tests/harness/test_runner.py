@@ -479,6 +479,40 @@ def test_a_resume_with_other_questions_pools_batches_or_agent_is_refused(trained
         runner.run(resume=True)
 
 
+def of_other_questions(text):
+    return text.replace(json.loads(text)["fingerprint"], "0" * 40)
+
+
+def without_a_question(text):
+    pools = json.loads(text)
+    pools["entries"] = {task_type: entries[1:] for task_type, entries in pools["entries"].items()}
+    return json.dumps(pools)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (of_other_questions, "made for other questions"),
+        (without_a_question, "not in the file"),
+        (lambda text: text[:-20], "can not be read"),
+        (None, "is missing"),
+    ],
+)
+def test_a_resume_with_damaged_or_foreign_gate_pools_is_told_before_anything_is_asked(trained, damage, words):
+    runner, folder = of_mode(trained)
+    pools = folder / "experiment" / "gate_pools_e1.json"
+    whole = pools.read_text("utf-8")
+    pools.unlink()
+    if damage is not None:
+        pools.write_text(damage(whole), "utf-8")
+    try:
+        with pytest.raises(RuntimeError, match=words) as told:
+            runner.run(resume=True)
+    finally:
+        pools.write_text(whole, "utf-8")
+    assert "gate_pools_e1.json" in str(told.value)
+
+
 def test_a_resume_that_decides_differently_warns_and_is_recorded(tmp_path):
     config = make_config(tmp_path / "run", WORLD, **SMALL)
     make_runner(config, WORLD).run()
