@@ -20,10 +20,12 @@ from training_runs import (
     watched,
 )
 
+import harness
 from core.adapters.simulated_edits import MIXED
 from core.adapters.telemetry import NullTelemetry
 from core.protocols import ProviderError
 from core.types import LoopResult
+from harness.assembly import code_commit
 from harness.checkpoint import CheckpointWarning
 from harness.config import ConfigError, RunConfig
 from harness.run_plan import plan_run
@@ -195,6 +197,31 @@ def trained(tmp_path_factory):
 def of_mode(trained, **changes):
     folder, config, _ = trained
     return make_runner(dataclasses.replace(config, **changes), WORLD), folder
+
+
+@pytest.fixture
+def asks_git_anew():
+    code_commit.cache_clear()
+    yield
+    code_commit.cache_clear()
+
+
+def test_a_run_notes_the_commit_of_the_code(trained):
+    folder, _, _ = trained
+    assert query(folder, "SELECT git_sha FROM _runs WHERE run_id = 'sim'") == [{"git_sha": code_commit()}]
+
+
+@pytest.mark.parametrize("missing", ["git", "repository"])
+def test_without_git_or_repository_a_run_notes_no_commit(tmp_path, monkeypatch, asks_git_anew, missing):
+    if missing == "git":
+        monkeypatch.setenv("PATH", str(tmp_path))
+    else:
+        (tmp_path / "__init__.py").touch()
+        monkeypatch.setattr(harness, "__path__", [str(tmp_path)])
+    config = make_config(tmp_path / "run", WORLD, **SMALL, n_samples=2)
+    begin_workspace(config)
+    make_runner(dataclasses.replace(config, mode="infer"), WORLD).run()
+    assert {row["git_sha"] for row in query(tmp_path / "run", "SELECT git_sha FROM _runs")} == {None}
 
 
 def test_runner_infer(trained):

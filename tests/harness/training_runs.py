@@ -24,12 +24,12 @@ from harness.store import init_store
 
 NOT_COMPARED = {
     "*": {"timestamp", "latency_s"},
-    "_runs": {"started_at", "finished_at", "config"},
+    "_runs": {"started_at", "finished_at", "config", "git_sha"},
     "_events": {"id"},
     "llm_calls": {"id", "attempts"},
 }
-"""Columns that two equal runs may differ in: moments, durations, numbers of rows and of attempts, and the
-configuration, which names folders."""
+"""Columns that two equal runs may differ in: moments, durations, numbers of rows and of attempts, the configuration,
+which names folders, and the commit, which may be another by then."""
 NOT_COMPARED_IN_FILES = {"created_at"}
 
 TASK_TYPES = ("order", "content")
