@@ -13,6 +13,7 @@ import dataclasses
 import json
 import math
 import re
+import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,7 +27,7 @@ from core.agent.skills import DEFAULT_SKILL, SkillSet, read_skills
 from core.questions import load_benchmark
 from core.questions.check import check_duplicates, check_lengths, check_letters, check_standing_out
 from core.questions.files import question_files, read_items
-from core.questions.loading import read_question
+from core.questions.loading import read_question, told_once
 from core.types import GeneratedQuestion
 from .config import ConfigError, RunConfig, build_config, field_facts, validate
 from .parts import gate_params_of
@@ -63,23 +64,29 @@ def survey_questions(path: Path) -> Survey:
         except ValueError as error:
             problems.append(str(error))
             continue
+        told = []
         for item in items:
             place = f"{file}: {item.place}"
             question, found = read_question(item)
-            problems += [f"{place}: {problem}" for problem in found]
+            told += [(place, problem) for problem in found]
             if question is not None:
                 key = (question.video_id, question.question_id)
                 if key in usable:
-                    problems.append(_stands_twice(place, question, usable[key].place))
+                    told.append((place, _stands_twice(question, usable[key].place)))
                 usable.setdefault(key, Placed(place, question))
+        problems += told_once(told)
     return Survey(tuple(usable.values()), tuple(problems))
 
 
-def _stands_twice(place: str, question: GeneratedQuestion, first: str) -> str:
+def _stands_twice(question: GeneratedQuestion, first: str) -> str:
     return (
-        f"{place}: question_id: {question.question_id!r} of video {question.video_id!r} stands already at "
-        f"{first}; rename or delete one"
+        f"question_id: {question.question_id!r} of video {question.video_id!r} stands already at {first}; "
+        "rename or delete one"
     )
+
+# %% ../nbs/15c_init.ipynb #f4eaa54c
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 # %% ../nbs/15c_init.ipynb #7bf547a8
 NodesOf = Callable[[str], Collection[str]]
@@ -95,7 +102,7 @@ def survey_trees(survey: Survey, nodes_of: NodesOf) -> Survey:
         except ValueError as error:
             nodes[video_id] = None
             count = sum(placed.question.video_id == video_id for placed in survey.usable)
-            problems.append(f"{error} ({count} questions need it)")
+            problems.append(f"{error} ({_counted(count, 'question')} of it)")
     usable = []
     for placed in survey.usable:
         known = nodes[placed.question.video_id]
@@ -134,11 +141,11 @@ def suggested_fields(questions: Sequence[GeneratedQuestion], given: Mapping[str,
 
     Raises `ConfigError` saying what would do when no cut fits.
     """
-    measured = max(1, min(MOST_MEASURED, len(questions) // 4))
-    n_task_types = len({question.task_type for question in questions})
+    split_by = given.get("split_by", default_split_by(questions))
+    measured = _measured(questions, split_by)
     fields = {
-        "n_task_types": n_task_types,
-        "split_by": default_split_by(questions),
+        "n_task_types": len({question.task_type for question in questions}),
+        "split_by": split_by,
         "test_size": measured,
         "val_size": measured,
         **given,
@@ -146,6 +153,14 @@ def suggested_fields(questions: Sequence[GeneratedQuestion], given: Mapping[str,
     fields["eval_min_per_class"] = _highest_floor(questions, fields)
     diagnosis = len(questions) - fields["test_size"] - fields["val_size"]
     return {**fields, **_small_data(diagnosis), **given}
+
+# %% ../nbs/15c_init.ipynb #b49c9200
+def _measured(questions: Sequence[GeneratedQuestion], split_by: str) -> int:
+    """The size of test and of validation."""
+    quarter = max(1, min(MOST_MEASURED, len(questions) // 4))
+    of_videos = Counter(question.video_id for question in questions).values()
+    whole = math.ceil(statistics.median(of_videos)) if split_by == "video" else 1
+    return quarter // whole * whole or quarter
 
 # %% ../nbs/15c_init.ipynb #d37224d2
 def _highest_floor(questions: Sequence[GeneratedQuestion], fields: Mapping[str, Any]) -> int:
@@ -321,8 +336,8 @@ def init_experiment(
     survey = survey_trees(survey_questions(Path(given["questions"])), nodes_of)
     if survey.problems and not skip_broken:
         raise ConfigError(
-            f"{given['questions']}: {len(survey.problems)} problems, nothing was made; mend them, or go on "
-            "without these items with --skip-broken",
+            f"{given['questions']} and its trees: {_counted(len(survey.problems), 'problem')}, nothing was "
+            "made; mend, or go on without these items with --skip-broken",
             list(survey.problems),
         )
     if not survey.usable:
@@ -341,9 +356,19 @@ def init_experiment(
         questions=len(questions),
         videos=len({question.video_id for question in questions}),
         problems=survey.problems,
-        remarks=tuple(remarks_on(questions)),
+        remarks=(*remarks_on(questions), *_remarks_on_roles(config)),
         showings=tuple(what_data_show(pools, skills, config)),
     )
+
+# %% ../nbs/15c_init.ipynb #fcf840c6
+def _remarks_on_roles(config: RunConfig) -> list[str]:
+    """Who has chosen the model that needs no endpoint may not know that the proposer wants one."""
+    if (config.agent, config.proposer) != ("local", "llm"):
+        return []
+    return [
+        "the proposer is a chat model (EVOLVE_LLM_MODEL and the like); to train without one, set `proposer: "
+        "catalogue` and name in `catalogue` a Markdown file of lines to choose from"
+    ]
 
 # %% ../nbs/15c_init.ipynb #e5d657a7
 def _places(folder: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from loguru import logger
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
@@ -331,9 +331,7 @@ def build_pools(
     if problems:
         raise ConfigError("pools", problems)
     members = {name: tuple(pool) for name, pool in carved.items()}
-    pools = Pools(**members, cut=cut, questions_digest=questions_digest(questions), near_duplicates=ties)
-    logger.log("WARNING" if ties else "INFO", "pools are cut\n{}", describe_pools(pools, questions))
-    return pools
+    return Pools(**members, cut=cut, questions_digest=questions_digest(questions), near_duplicates=ties)
 
 # %% ../nbs/04_pools.ipynb #5d0b64c5
 @validated_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -444,6 +442,14 @@ def _tell_unused(path: Path, pools: Pools, cut: Cut) -> None:
         logger.warning("{}: pools are frozen, without effect: {}", path, told)
 
 # %% ../nbs/04_pools.ipynb #a5e7fc66
+def _cut_anew(questions: Sequence[GeneratedQuestion], cut: Cut, **known: Any) -> Pools:
+    """What `build_pools` makes of this, told in the log: these pools stay for the whole experiment."""
+    pools = build_pools(questions, cut, **known)
+    level = "WARNING" if pools.near_duplicates else "INFO"
+    logger.log(level, "pools are cut\n{}", describe_pools(pools, questions))
+    return pools
+
+# %% ../nbs/04_pools.ipynb #0850ee01
 def build_or_load_pools(
     path: str | Path,
     questions: Sequence[GeneratedQuestion],
@@ -466,13 +472,13 @@ def build_or_load_pools(
         _tell_unused(path, pools, cut)
         return pools
     if seed is None:
-        pools = build_pools(questions, cut, correctness=correctness)
+        pools = _cut_anew(questions, cut, correctness=correctness)
     elif _read_pools_file(seed.pools_path).questions_digest == questions_digest(questions):
         pools = load_pools(seed.pools_path, questions)
         _tell_unused(seed.pools_path, pools, cut)
     else:
         lineage = seed.lineage
         trained = {"trained_ids": lineage.trained_ids, "trained_texts": lineage.trained_texts}
-        pools = build_pools(questions, cut, correctness=correctness, **trained)
+        pools = _cut_anew(questions, cut, correctness=correctness, **trained)
     save_pools(pools, path)
     return pools

@@ -65,7 +65,7 @@ def test_a_missing_and_a_broken_tree_are_named_with_the_questions_that_need_them
     assert told.returncode == 2
     assert "no tree for video 'sim-film-02'" in told.stderr
     assert "sim-film-05.json" in told.stderr
-    assert "questions need it" in told.stderr
+    assert "questions of it)" in told.stderr
 
 
 def test_what_is_written_is_a_configuration_that_cuts_these_questions(folder):
