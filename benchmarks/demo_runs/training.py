@@ -68,7 +68,7 @@ def settings_of(config: RunConfig) -> str:
     digest = hashlib.sha256(repr(sorted(told.items())).encode())
     read = [Path(config.catalogue)]
     for folder in (Path(config.questions), Path(config.trees_dir), SKILLS):
-        read += sorted(folder.iterdir()) if folder.is_dir() else [folder]
+        read += sorted(path for path in folder.rglob("*") if path.is_file()) or [folder]
     for path in read:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
