@@ -43,10 +43,12 @@ def intended(row: Row, intent: str) -> int:
     return sum(line["intent"] == intent for line in row["lines"])
 
 
-def difference(having: Runs, lacking: Runs, outcome: str) -> Figure:
-    """Mean difference in gain, paired by seed: the same batches to begin with, the same split."""
+def difference(having: Runs, lacking: Runs) -> Figure:
+    """Mean difference in gain (in force), paired by seed: the same split, the same first batches."""
     seeds = sorted(having.keys() & lacking.keys())
-    return mean_and_error([gain(having[seed], outcome) - gain(lacking[seed], outcome) for seed in seeds])
+    return mean_and_error(
+        [gain(having[seed], "in_force") - gain(lacking[seed], "in_force") for seed in seeds]
+    )
 
 
 def shown(figure: Figure, digits: int = 1) -> str:
@@ -70,10 +72,11 @@ COLUMNS: Mapping[str, Callable[[Row], float]] = {
 
 NOTES = """\
 Gains are points of validation accuracy; ± is one standard error over seeds. In force: the skills that training
-ended with. Best: those that the loop chose. It chose them on these very questions, and probation looks at them
-too, so both flatter the arms that have a gate. Accepted, kept, unsettled (kept so far: training ended before
-their probation did): edits. Useful, nonsense: lines brought and kept that the catalogue's author meant so, by
-intent, unmeasured; remade: lines whose tactic was swapped, which nobody intended."""
+ended with. Best: those that the loop chose at the end of an epoch; a control ends within one, so its best may
+lag behind. Best is chosen, and probation settled, on these very questions: both flatter the arms with a gate.
+Accepted, kept, unsettled (kept so far: training ended before their probation did): edits. Useful, nonsense:
+lines brought and kept that the catalogue's author meant so, by intent, unmeasured; remade: lines whose tactic
+was swapped, which nobody intended."""
 
 
 def report(rows: Sequence[Row]) -> str:
@@ -101,20 +104,16 @@ def _table(arms: Mapping[str, Runs]) -> str:
 
 
 def _whose(arms: Mapping[str, Runs]) -> str:
-    lines = ["Whose part of the gain, in points: difference of arms, paired by seed (in force; of best)"]
+    told = []
     for whose, (having, lacking, alike) in PARTS.items():
-        if having in arms and lacking in arms and arms[having].keys() & arms[lacking].keys():
-            both = (shown(difference(arms[having], arms[lacking], one)) for one in ("in_force", "best"))
-            lines.append(f"  {whose}: {'; '.join(both)} ({having} - {lacking}: {alike})")
+        if arms.get(having, {}).keys() & arms.get(lacking, {}).keys():
+            points = shown(difference(arms[having], arms[lacking]))
+            told.append(f"  {whose}: {points} ({having} - {lacking}: {alike})")
     if "neither" in arms:
-        left = (
-            mean_and_error([gain(row, one) for row in arms["neither"].values()])
-            for one in ("in_force", "best")
-        )
-        lines.append(
-            f"  neither's: {'; '.join(map(shown, left))} (gain of neither: the catalogue and more tries)"
-        )
-    return "\n".join(lines) if len(lines) > 1 else ""
+        points = shown(mean_and_error([gain(row, "in_force") for row in arms["neither"].values()]))
+        told.append(f"  neither's: {points} (the gain of neither: what the catalogue and luck bring)")
+    heading = "Whose part of the gain in force, in points: the difference of two arms, paired by seed"
+    return "\n".join([heading, *told]) if told else ""
 
 
 def _epochs(arms: Mapping[str, Runs]) -> str:

@@ -286,7 +286,7 @@ def test_rows_come_back_as_written_and_a_new_one_takes_the_place_of_its_run(demo
 def test_a_part_of_the_gain_is_the_mean_difference_of_runs_with_the_same_seed(demo):
     loop = {seed: made(demo, "loop", seed, in_force=0.5 + seed / 10) for seed in range(3)}
     strict = {seed: made(demo, "strict", seed, in_force=0.4 + seed / 10) for seed in (1, 2, 3)}
-    mean, error = difference(loop, strict, "in_force")
+    mean, error = difference(loop, strict)
     assert (mean, error) == (pytest.approx(10), pytest.approx(0, abs=1e-9))
     assert mean_and_error([5.0]) == (5.0, None)
 
