@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass as validated_dataclass
 
 AnswerKind = Literal["choice", "text", "number"]
 Role = Literal["system", "user", "assistant"]
-CallRole = Literal["agent", "judge", "evolver", "vlm"]
+CallRole = Literal["agent", "tool", "judge", "evolver", "vlm"]
 StopReason = Literal["finished", "budget_exceeded", "parse_error", "timeout", "error"]
 
 OPTION_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Score', 'score_of', 'InferenceResult', 'aggregate_results', 'finished_rows', 'rows_with_hashes', 'hashes_of',
-           'copy_rows', 'scoped', 'questions_by_id', 'briefed_hashes', 'run_inference', 'make_briefer', 'Inference']
+           'copy_rows', 'questions_by_id', 'briefed_hashes', 'run_inference', 'make_briefer', 'Inference']
 
 # %% ../nbs/08_inference.ipynb #7e3f5640
 import asyncio
@@ -31,7 +31,7 @@ from harness.fan_out import (
     roll_out_all,
 )
 from .log import HarnessLog
-from .rollout import Briefer, Hashes, PromptTexts, Setting
+from .rollout import Briefer, Hashes, PromptTexts, Setting, scoped
 from .tables import ROLLOUT_TABLES, create_tables
 
 # %% ../nbs/08_inference.ipynb #d0c04e07
@@ -186,11 +186,6 @@ async def copy_rows(log: HarnessLog, run_id: str, sources: Sequence[Prediction])
             row["run_id"] = run_id
     await log.write_async(copies)
     return [prediction_of(row) for row in copies["predictions"]]
-
-# %% ../nbs/08_inference.ipynb #4d99ad4d
-def scoped(maker: Any, scope: str) -> Any:
-    """The agent or provider for a scope, where it has `for_scope`; else itself."""
-    return maker.for_scope(scope) if hasattr(maker, "for_scope") else maker
 
 # %% ../nbs/08_inference.ipynb #ad7e9c08
 def questions_by_id(questions: Iterable[GeneratedQuestion]) -> dict[str, GeneratedQuestion]:

@@ -27,9 +27,10 @@ from core.types import GeneratedQuestion
 from .baseline_cache import BaselineCache
 from .config import RunConfig
 from .gate_ladder import GatePools, build_or_load_gate_pools
-from .inference import Inference, InferenceResult, scoped
+from .inference import Inference, InferenceResult
 from .log import HarnessLog, RunIds
 from .pools import Pools
+from .rollout import scoped
 from .store import Resource, VersionMeta, advance_version, content_hash, read_version, write_files
 from harness.workspace import (
     ResolvedPaths,

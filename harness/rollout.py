@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['STOP_REASONS', 'Hashes', 'PromptTexts', 'grader_name', 'readable_skills', 'Briefing', 'Briefer', 'to_text_field',
-           'pessimistic', 'outcome_of', 'trace_rows', 'Setting', 'Answered', 'StepKeeper', 'flags_of', 'attempt',
-           'hash_columns']
+           'pessimistic', 'outcome_of', 'trace_rows', 'scoped', 'Setting', 'Answered', 'StepKeeper', 'flags_of',
+           'attempt', 'hash_columns']
 
 # %% ../nbs/07a_rollout.ipynb #fa7d1507
 import asyncio
@@ -89,7 +89,9 @@ class Briefer:
         return grader_for(question.answer_kind) if self._grader is None else self._grader
 
     def tools(self, tools: ToolDispatcher) -> ToolDispatcher:
-        """The question's tools and, in manual mode, `read_skill`."""
+        """The question's tools under these prompts, if they have any, and, in manual mode, `read_skill`."""
+        if hasattr(tools, "with_prompts"):
+            tools = tools.with_prompts(self._prompts)
         return SkillTools(tools, self.skills) if self.skills.skill_mode == "manual" else tools
 
     def brief(self, question: GeneratedQuestion, tools: ToolDispatcher) -> Briefing:
@@ -190,6 +192,11 @@ def trace_rows(question_id: str, steps: Sequence[Step]) -> list[dict[str, Any]]:
         for number, step in enumerate(steps, start=1)
     ]
 
+# %% ../nbs/07a_rollout.ipynb #c5c72810
+def scoped(maker: Any, scope: str) -> Any:
+    """The agent, provider or tools for a scope, where it has `for_scope`; else itself."""
+    return maker.for_scope(scope) if hasattr(maker, "for_scope") else maker
+
 # %% ../nbs/07a_rollout.ipynb #35c77c4b
 @dataclasses.dataclass(frozen=True)
 class Setting:
@@ -252,12 +259,13 @@ async def _rollout(
     setting: Setting, question: GeneratedQuestion, known: "_Known", keeper: StepKeeper
 ) -> None:
     briefer, make_plugins = setting.briefer, setting.plugins_for
-    tools = briefer.tools(setting.tools_for(question))
+    scope = f"{setting.run_id}/{question.question_id}"
+    tools = briefer.tools(scoped(setting.tools_for(question), scope))
     briefing = briefer.brief(question, tools)
     known.columns |= hash_columns(briefing.hashes)
     plugins = make_plugins(question.video_id, question.question_id) if make_plugins else []
     watching = plugins if setting.timeout_s is None else [*plugins, keeper]
-    agent = setting.agent_for(f"{setting.run_id}/{question.question_id}")
+    agent = setting.agent_for(scope)
     result = await agent.run(question, briefing.system_prompt, user_prompt(question), tools, watching)
     outcome = outcome_of(result, lambda given: briefer.grader(question).grade(question, given))
     known.steps, known.flags = result.steps, flags_of(plugins)

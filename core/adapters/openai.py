@@ -99,6 +99,10 @@ class _Caller:
         """The same, its calls recorded under `scope`; connection and limits stay shared."""
         return type(self)(self._endpoint, role=self._role, scope=scope, telemetry=self._telemetry)
 
+    def in_role(self, role: CallRole) -> Self:
+        """The same, its calls recorded as those of another role; connection and limits stay shared."""
+        return type(self)(self._endpoint, role=role, scope=self._scope, telemetry=self._telemetry)
+
     async def aclose(self) -> None:
         """Closes the connection that this provider shares with all that `for_scope` made of it."""
         await self._endpoint.aclose()

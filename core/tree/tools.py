@@ -62,14 +62,19 @@ class TreeTools:
 
     def with_prompts(self, prompts: Prompts) -> "TreeTools":
         """The same tools under other tool prompts, such as a candidate's."""
-        return TreeTools(
-            self._tree,
-            llm=self._llm,
-            vlm=self._vlm,
-            prompts=prompts,
-            index=self._index,
-            folder=self._folder,
-        )
+        return self._with(llm=self._llm, vlm=self._vlm, prompts=prompts)
+
+    def for_scope(self, scope: str) -> "TreeTools":
+        """The same tools for one rollout, under whose name the calls of their models are kept."""
+        models = {"llm": self._llm, "vlm": self._vlm}
+        scoped = {
+            name: model.for_scope(scope) if hasattr(model, "for_scope") else model
+            for name, model in models.items()
+        }
+        return self._with(prompts=self._prompts, **scoped)
+
+    def _with(self, **changes: Any) -> "TreeTools":
+        return TreeTools(self._tree, index=self._index, folder=self._folder, **changes)
 
     def describe(self) -> str:
         """The available tools as a Markdown list."""

@@ -1,6 +1,8 @@
 """What a configuration names, built and used through the command line: endpoints, the embedded model."""
 
 import asyncio
+import contextlib
+import dataclasses
 import json
 import sys
 from contextlib import AsyncExitStack
@@ -12,8 +14,11 @@ from cli_runs import HARNESS, data_flags, environment, query, run, write_data
 from core.adapters.simulated import SimulatedWorld
 from core.adapters.simulated_edits import MIXED
 from core.types import Message
+from harness.budget import spent_by
 from harness.config import RunConfig
 from harness.from_config import Services, environment_of
+from harness.inference import make_briefer
+from harness.log import HarnessLog
 
 for name in ("adapters", "core"):
     sys.path.append(str(Path(__file__).parents[1] / name))
@@ -167,14 +172,73 @@ async def test_a_wrong_key_ends_with_1_and_the_words_of_the_provider(folder):
 async def test_tools_condense_what_they_find_only_when_their_prompts_are_trained(tmp_path, targets, calls):
     folder, world = write_data(tmp_path / "data", make_world()), make_world()
     config = RunConfig(trees_dir=str(folder / "trees"), evolve_targets=targets)
-    async with FaultServer() as server:
-        services = Services(config, variables({"AGENT": server, "VL": server}))
-        tools = environment_of(services).tools_for(world.questions[0])
-        await tools("view_node", {"node_id": "root", "question": "What is there?"})
-        for provider in services.endpoints.opened:
-            await provider.aclose()
+    async with FaultServer() as server, opened_films(tmp_path, config, server) as films:
+        tools = films.tools_for(world.questions[0])
+        await tools("view_node", LOOK)
     assert len(server.calls) == calls
     assert "observe_frame" in tools.describe()
+
+
+LOOK = {"node_id": "root", "question": "What is there?"}
+
+
+@contextlib.asynccontextmanager
+async def opened_films(folder, config, server):
+    """The films of a configuration whose models are all one server, while a run is open."""
+    services = Services(
+        dataclasses.replace(config, workspace_dir=str(folder)), variables({"AGENT": server, "VL": server})
+    )
+    with HarnessLog(folder / "harness.db", "real", synchronous="NORMAL") as log:
+        environment = environment_of(services)  # first: its models are opened and closed with the others
+        async with services.opened(log):
+            yield environment
+
+
+async def test_what_tools_ask_is_paid_once_for_each_rollout_and_counts_as_spent(tmp_path):
+    folder, world = write_data(tmp_path / "data", make_world()), make_world()
+    config = RunConfig(trees_dir=str(folder / "trees"))
+    async with FaultServer() as server:
+        async with opened_films(tmp_path, config, server) as films:
+            for scope, calls in (("real_e1_s0/q", 2), ("real_e1_s0/q", 2), ("real_e1_s1/q", 4)):
+                await films.tools_for(world.questions[0]).for_scope(scope)("view_node", LOOK)
+                assert len(server.calls) == calls
+            tokens = "sum(prompt_tokens + completion_tokens)"
+        found = query(
+            tmp_path / "harness.db", f"SELECT role, scope, {tokens} FROM llm_calls GROUP BY role, scope"
+        )
+        assert [(role, scope) for role, scope, _ in found] == [
+            ("tool", "real_e1_s0/q"),
+            ("tool", "real_e1_s1/q"),
+        ]
+        with HarnessLog(tmp_path / "harness.db", "real") as log:
+            assert spent_by(log).tokens == sum(count for _, _, count in found) > 0
+
+
+class CandidatePrompts:
+    def list(self):
+        return ["system.md", "protocol.md", "view_node_extract.md", "view_node_verify.md"]
+
+    def read(self, name):
+        return f"The candidate's {name}"
+
+
+async def test_tools_condense_by_the_prompts_that_are_on_trial(tmp_path):
+    folder, world = write_data(tmp_path / "data", make_world()), make_world()
+    config = RunConfig(trees_dir=str(folder / "trees"))
+    async with FaultServer() as server, opened_films(tmp_path, config, server) as films:
+        briefer = make_briefer(
+            NoSkills(), CandidatePrompts(), agent=world.agent(), max_steps=9, skill_mode="none", grader=None
+        )
+        await briefer.tools(films.tools_for(world.questions[0]))("view_node", LOOK)
+    assert [call.body["messages"][0]["content"] for call in server.calls] == [
+        "The candidate's view_node_extract.md",
+        "The candidate's view_node_verify.md",
+    ]
+
+
+class NoSkills:
+    def list(self):
+        return []
 
 
 def test_missing_variables_are_named_before_anything_is_made(folder):
