@@ -140,7 +140,8 @@ cut off without a word); all numbers are as they stood then.</p>{% endif %}
 <div><dt>Rollouts</dt><dd>{{ summary.rollouts | told }}
 <small>{{ summary.errors | told }} ended in an error</small></dd></div>
 <div><dt>Tokens</dt><dd>{{ summary.prompt_tokens | told }}
-<small>in, {{ summary.completion_tokens | told }} out</small></dd></div>
+<small>{% if summary.prompt_tokens | told == "\N{EN DASH}" %}no call with a count is recorded
+{% else %}in, {{ summary.completion_tokens | told }} out{% endif %}</small></dd></div>
 <div><dt>Cost</dt><dd>{{ summary.cost | told("{:,.2f}") }}
 <small>{% if summary.unpriced_calls %}without {{ summary.unpriced_calls | told }} calls of unknown price
 {% elif summary.cost | told == "\N{EN DASH}" %}no call with a price is recorded

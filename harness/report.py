@@ -191,8 +191,8 @@ class View:
 VIEWS = (
     View(
         "Evaluations",
-        "Accuracy of the version in force after each epoch. Bars are 95 % intervals of each number alone; "
-        "paired comparisons tell more. The star is what the best version was chosen by: it flatters.",
+        "Accuracy of the version in force after each epoch. Bars are 95\N{NO-BREAK SPACE}% intervals of each "
+        "number alone; paired comparisons tell more. The star is what the best version was chosen by: it flatters.",
         dual_metric_frame,
         plot_dual_metric,
     ),
@@ -218,7 +218,7 @@ VIEWS = (
     ),
     View(
         "Held-out questions",
-        "Accuracy on questions that decide nothing, with 95 % intervals of each number alone.",
+        "Accuracy on questions that decide nothing, with 95\N{NO-BREAK SPACE}% intervals of each number alone.",
         holdout_eval_frame,
         plot_holdout,
     ),
@@ -274,6 +274,8 @@ def _place(event: Mapping[str, Any]) -> str:
 def _ground(payload: Mapping[str, Any]) -> str:
     """The decision in a word and its reason; without either, all that is known."""
     known = [str(payload[name]).replace("_", " ") for name in ("decision", "action") if payload.get(name)]
+    if {"skills", "prompts"} <= payload.keys():
+        known.append(f"skills {payload['skills']}, prompts {payload['prompts']}")
     reason, pairs = payload.get("reason"), payload.get("comparison")
     if pairs and not reason:
         reason = f"{pairs['W']} improved, {pairs['L']} regressed of {pairs['n']} pairs"
