@@ -80,15 +80,21 @@ def pools_of(config: RunConfig) -> Pools:
 
 
 def fresh_split_seeds(demo: RunConfig, n: int) -> list[int]:
-    """The first `n` seeds from 1, without the demo's own, with which the pools get their questions."""
+    """The first `n` seeds from 1, without the demo's own, with which the pools get their questions.
+
+    Raises `ValueError` when there are too few below 1,000.
+    """
     found: list[int] = []
-    seed = 0
-    while len(found) < n:
-        seed += 1
-        if seed != demo.split_seed:
-            with contextlib.suppress(ConfigError):
-                pools_of(dataclasses.replace(demo, split_seed=seed))
-                found.append(seed)
+    for seed in (seed for seed in range(1, 1000) if seed != demo.split_seed):
+        if len(found) == n:
+            break
+        with contextlib.suppress(ConfigError):
+            pools_of(dataclasses.replace(demo, split_seed=seed))
+            found.append(seed)
+    if len(found) < n:
+        raise ValueError(
+            f"split_seed: {len(found)} of {n} cuts give the pools their questions; lower the sizes"
+        )
     return found
 
 
