@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['Beginning', 'CHECKPOINT', 'Result', 'how_to_begin', 'begin_workspace', 'run_blocking', 'run_fingerprints',
-           'check_gate_pools', 'take_up', 'tell_plan', 'train_with', 'first_batches', 'made_run_id', 'Runner']
+           'check_gate_pools', 'take_up', 'tell_plan', 'tell_baseline', 'train_with', 'first_batches', 'made_run_id',
+           'Runner']
 
 # %% ../nbs/14_runner.ipynb #6b8ba5d2
 import asyncio
@@ -52,9 +53,9 @@ from .final_test import Status, TrainResult, deliver_best, luck_of, run_final_te
 from .gating import merged
 from .inference import InferenceResult
 from .log import RunIds
-from .parts import Parts, gate_pools_for, note, put_in_force, roll_out
+from .parts import Parts, gate_pools_for, ladder_questions, note, put_in_force, roll_out
 from .pools import POOL_NAMES
-from .run_plan import plan_run
+from .run_plan import Known, baseline_warnings, plan_run
 from .step import diagnose_run
 from .store import Seed, promote_to_seed
 from .training import Keeper, batches_for, train_epochs
@@ -196,6 +197,15 @@ def tell_plan(parts: Parts, seed: Seed | None) -> None:
         logger.warning(warning)
 
 
+def tell_baseline(parts: Parts, state: TrainState) -> None:
+    """Prints how much the baseline leaves to learn from, and warns where that is too little."""
+    asked = ladder_questions(parts)
+    known = Known.of(state.correctness, (question.question_id for question in asked))
+    print(f"Baseline: of the questions that judge edits, {known.explain()}")
+    for warning in baseline_warnings(plan_run(parts).files, asked, state.correctness):
+        logger.warning(warning)
+
+
 async def train_with(parts: Parts, checkpoint: Checkpoint | None) -> TrainResult:
     """Trains to the end, or until the budget is spent. checkpoint: `None` for a new run."""
     state, keeper = take_up(parts, checkpoint)
@@ -204,6 +214,7 @@ async def train_with(parts: Parts, checkpoint: Checkpoint | None) -> TrainResult
             seed = seed_of(parts.paths.workspace_dir, parts.paths.store_dir)
             tell_plan(parts, seed)
             state = keeper.save(await with_baseline(parts, state, seed))
+            tell_baseline(parts, state)
         state = await train_epochs(parts, state, keeper, await first_batches(parts, state))
         state = keeper.save(await deliver_best(parts, state))
         final = await run_final_test(parts, state)

@@ -99,6 +99,15 @@ def detectable_gain(
     return detected
 
 
+def fewest_improved(questions: int, params: GateParams, *, tier: Tier = "confirmed") -> int | None:
+    """How many of a ladder's questions must improve at least, if none gets worse, for detection; `None`: never.
+
+    `tier` is as in `detectable_gain`.
+    """
+    bars = (_least_improved_for(tier, discordant, params) for discordant in range(questions + 1))
+    return next((bar for bar in bars if bar is not None), None)
+
+
 def _least_improved_for(tier: Tier, discordant: int, params: GateParams) -> int | None:
     """The least W that is detected when D = `discordant` at the end of the ladder; `None` when none is."""
     if tier == "confirmed":

@@ -1,13 +1,16 @@
 """The runner: its parts, its modes, how a workspace may begin, the plan, budgets, and who may go on."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
+import re
 import signal
 import threading
 
 import pytest
 from filelock import FileLock
+from loguru import logger
 from training_runs import (
     Asked,
     canonical_state,
@@ -23,6 +26,8 @@ from training_runs import (
 import harness
 from core.adapters.simulated_edits import MIXED
 from core.adapters.telemetry import NullTelemetry
+from core.evolution.gate import gate_decision
+from core.evolution.gate_types import GateEvidence, GateParams, PairResult
 from core.protocols import ProviderError
 from core.types import LoopResult
 from harness.assembly import code_commit
@@ -272,7 +277,7 @@ def test_runner_diagnose(trained):
     assert rows[0]["n"] == diagnosis.filter_summary["right"] + diagnosis.filter_summary["wrong"]
 
 
-def test_runner_promote_and_a_run_that_starts_from_the_seed_pays_nothing_twice(trained, tmp_path):
+def test_runner_promote_and_a_run_that_starts_from_the_seed_pays_nothing_twice(trained, tmp_path, capsys):
     runner, folder = of_mode(trained, mode="eval", run_id="promoted", version="v1")
     evaluated = runner.run()
     seed = runner.promote("v1", evaluated.run_id, "first")
@@ -289,6 +294,9 @@ def test_runner_promote_and_a_run_that_starts_from_the_seed_pays_nothing_twice(t
     assert [first[name] for name in ("test", "validation")] == [
         second[name] for name in ("test", "validation")
     ]
+    wrong_ones = evaluated.total - evaluated.correct
+    known = f"by the seed's evaluation {wrong_ones} of {evaluated.total} answered questions are wrong"
+    assert known in capsys.readouterr().out
     paid = {scope.partition("/")[2] for scope in asked.scopes() if scope.startswith("next_baseline/")}
     assert paid == set(first["diagnosis"])
 
@@ -387,6 +395,103 @@ def test_a_budget_that_does_not_pay_for_one_gate_is_warned_of(tmp_path):
     assert any("does not pay for the baseline" in warning for warning in plan.warnings)
 
 
+# What a run can show, told in time
+
+
+@contextlib.contextmanager
+def warnings_told():
+    """Inside, the warnings of the package gather in a list."""
+    told = []
+    logger.enable("harness")
+    sink = logger.add(lambda message: told.append(message.record["message"]), level="WARNING")
+    try:
+        yield told
+    finally:
+        logger.remove(sink)
+        logger.disable("harness")
+
+
+def run_until(tmp_path, capsys, *, world=WORLD, stop_at, answer=right, **changes):
+    """Runs until an answer is asked for in a scope that holds `stop_at`; what was printed and warned of by then."""
+
+    def stopping(scope, question):
+        if stop_at in scope:
+            raise ProviderError("401: stopped here")
+        return answer(scope, question)
+
+    config = make_config(tmp_path / "run", world, **{**SMALL, **changes})
+    with warnings_told() as told, contextlib.suppress(ProviderError):
+        make_runner(config, world, agent=lambda: ScopedAgent(stopping)).run()
+    return capsys.readouterr().out, told
+
+
+def test_sixty_questions_in_eleven_types_are_told_what_they_can_show_before_the_first_call(tmp_path, capsys):
+    types = tuple(f"type-{number}" for number in range(11))
+    world = make_world(n_questions=60, task_types=types)
+    sizes = {
+        "n_task_types": 11,
+        "val_size": 22,
+        "test_size": 8,
+        "eval_min_per_class": 2,
+        "split_by": "question",
+    }
+    printed, told = run_until(tmp_path, capsys, world=world, stop_at="_baseline/", **sizes)
+    assert query(tmp_path / "run", "SELECT 1 FROM predictions WHERE stop_reason != 'error'") == []
+    assert printed.count("too short for a gate: its edits are never judged") == 11
+    assert sum("default-strategy.md" in warning for warning in told) == 11
+    assert any("nothing can be accepted" in warning for warning in told)
+
+
+def test_how_many_questions_must_improve_is_told_before_the_first_call(tmp_path, capsys):
+    printed, _ = run_until(tmp_path, capsys, stop_at="_baseline/")
+    assert query(tmp_path / "run", "SELECT 1 FROM predictions WHERE stop_reason != 'error'") == []
+    assert len(re.findall(r"at least \d+ questions must improve \(\d+ to confirm\)", printed)) == 2
+    assert "is not known before the baseline" in printed
+
+
+def test_as_many_improved_questions_as_the_plan_asks_for_are_needed_and_enough(tmp_path):
+    plan = planned(tmp_path, WORLD)
+    params = GateParams().for_file(probation=True, shared=False)
+    for file, improved in ((one, n) for one in plan.files for n in range(one.ladder + 1)):
+        pairs = tuple(PairResult(f"q{n}", n >= improved, True) for n in range(file.ladder))
+        verdict = gate_decision(GateEvidence.from_blocks(file.ladder, [pairs]), params, is_last_block=True)
+        assert verdict.decision.startswith("ACCEPT") == (improved >= file.needed_accepted)
+        assert (verdict.decision == "ACCEPT_CONFIRMED") == (improved >= file.needed_confirmed)
+
+
+def wrong(scope, question):
+    return "B" if question.answer == "A" else "A"
+
+
+@pytest.mark.parametrize(
+    ("answer", "share", "words"),
+    [
+        (right, "0 of {n} answered questions are wrong (0%)", "nothing to learn from"),
+        (wrong, "{n} of {n} answered questions are wrong (100%)", "before you pay for more"),
+    ],
+)
+def test_data_on_which_nothing_discriminates_are_told_of_between_baseline_and_first_step(
+    tmp_path, capsys, answer, share, words
+):
+    printed, told = run_until(tmp_path, capsys, stop_at="_e1_s", answer=answer)
+    pools = json.loads((tmp_path / "run" / "experiment" / "pools.json").read_text("utf-8"))
+    assert share.format(n=len(pools["diagnosis"])) in printed
+    assert [warning for warning in told if words in warning]
+    ran = {
+        row["run_id"]
+        for row in query(tmp_path / "run", "SELECT run_id FROM predictions WHERE correct IS NOT NULL")
+    }
+    assert not any("_e1_" in run_id for run_id in ran)
+
+
+def test_a_type_with_too_few_wrong_answers_is_told_before_the_first_step(tmp_path, capsys):
+    def nearly_right(scope, question):
+        return right(scope, question) if question.task_type == "order" else wrong(scope, question)
+
+    _, told = run_until(tmp_path, capsys, stop_at="_e1_s", answer=nearly_right)
+    assert ["order.md: 0 of its" in warning for warning in told if "must improve" in warning] == [True]
+
+
 # Budgets
 
 
@@ -468,9 +573,6 @@ def test_a_run_in_which_everything_is_right_ends_without_a_step(tmp_path):
 
 
 def test_a_run_in_which_everything_is_wrong_goes_through(tmp_path):
-    def wrong(scope, question):
-        return "B" if question.answer == "A" else "A"
-
     config = make_config(tmp_path / "run", WORLD, **SMALL)
     result = make_runner(config, WORLD, agent=lambda: ScopedAgent(wrong)).run()
     assert result.status == "completed"
