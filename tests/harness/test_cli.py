@@ -203,7 +203,7 @@ def test_every_command_takes_every_field(command):
         (["train"], "workspace_dir: is empty, and mode train needs it"),
         (["train", "--epoch", "3"], "--epoch"),
         (["infer", "--epochs", "many"], "epochs: input should be a valid integer"),
-        (["init"], "questions: is empty, and init needs it"),
+        (["init"], "questions: is empty; name it with --questions"),
     ],
 )
 def test_a_bad_configuration_ends_with_2_and_names_the_field(arguments, words, tmp_path):

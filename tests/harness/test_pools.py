@@ -176,9 +176,11 @@ def test_groups_and_near_duplicates_stay_together_also_along_a_chain():
         assert [(pair.first, pair.second) for pair in pools.near_duplicates] == [("film01-3", "film02-5")]
 
 
-def test_near_duplicates_are_told(told):
+def test_near_duplicates_are_told(told, tmp_path):
     questions = [*FILMS, copied(FILMS[0], "film07-9", "film07")]
-    pools = build_pools(questions, CUT)
+    assert build_pools(questions, CUT).near_duplicates  # trying a cut out is no news
+    assert told == []
+    pools = build_or_load_pools(tmp_path / "pools.json", questions, CUT)
     assert any(line.startswith("WARNING") and "film00-0 and film07-9 are 100% alike" in line for line in told)
     assert pool_of(pools)["film00-0"] == pool_of(pools)["film07-9"]
     assert "chi-square" in describe_pools(pools, questions)
