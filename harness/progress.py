@@ -54,12 +54,12 @@ def gate_line(event: Mapping[str, Any]) -> str:
     words = "; ".join(map(edit_in_words, payload.get("applied", ())))
     if "decision" in payload:
         verdict = VERDICTS.get(payload["decision"], payload["decision"])
-        pairs = f"{payload['improved']:>2} better {payload['regressed']:>2} worse of {payload['attempts']:>2}"
+        pairs = f"{payload['improved']:+3} {-payload['regressed']:+3} of {payload['attempts']:>2}"
     elif payload["reason"] == "cooldown":
         return ""
     else:
         verdict, pairs = "not judged", _REASONS.get(payload["reason"], payload["reason"])
-    head = f"  step {event['step'] + 1}  {event['target']:<20} {verdict:<11} {pairs}  "
+    head = f"  step {event['step'] + 1}  {event['target']:<20} {verdict:<11} {pairs:<12}  "
     return head + textwrap.shorten(words, max(20, WIDTH - len(head)), placeholder=" ...")
 
 # %% ../nbs/15h_progress.ipynb #7230e5b4
@@ -100,8 +100,8 @@ def _settled(events: list[dict[str, Any]]) -> list[str]:
     if not ended:
         return ["no edit was on probation"]
     return [
-        f"{event['target']}: {event['payload']['decision'].replace('_', ' ')}, {event['payload']['W']} better"
-        f" {event['payload']['L']} worse of {event['payload']['n']} validation questions"
+        f"{event['target']}: {event['payload']['decision'].replace('_', ' ')}, {event['payload']['W']:+}"
+        f" {-event['payload']['L']:+} of {event['payload']['n']} validation questions"
         for event in ended
     ]
 
@@ -170,15 +170,13 @@ class Watch:
     ) -> Iterator[str]:
         if state.epoch < epoch and not any(event["epoch"] == epoch for event in events):
             return
-        steps = len(state.batches) if state.epoch == epoch else "?"
-        yield from self._once(epoch, "begun", f"epoch {epoch} of {self.epochs}: {steps} steps")
+        yield from self._once(epoch, "begun", f"epoch {epoch} of {self.epochs}")
         for event in events:
             key = (event["epoch"], event["step"], event["target"])
             if event["epoch"] == epoch and event["step"] is not None and key not in self._gates:
                 self._gates.add(key)
                 yield from filter(None, [gate_line(event)])
-        done = len(PHASES) if state.epoch > epoch else PHASES.index(state.phase) + 1
-        for phase in PHASES[1:done]:
+        for phase in PHASES[1 : self._phases_done(epoch, state)]:
             yield from self._once(epoch, phase, *self._of_phase(phase, epoch, events, accuracies))
         if state.epoch == epoch == self.epochs and state.phase == "epoch_done":
             yield from self._once(
@@ -186,6 +184,12 @@ class Watch:
                 "test",
                 "final test: the test questions, sealed until now, with the first and the best skills",
             )
+
+    def _phases_done(self, epoch: int, state: TrainState) -> int:
+        """How many phases of an epoch a checkpoint has passed; its first decisions come before its checkpoint."""
+        if state.epoch == epoch:
+            return PHASES.index(state.phase) + 1
+        return len(PHASES) if state.epoch > epoch else 0
 
     def _of_phase(
         self, phase: Phase, epoch: int, events: list[dict[str, Any]], accuracies: Mapping[Any, str]

@@ -1,46 +1,58 @@
-"""`make demo`, first form: trains the demo's skills greedily with the embedded model.
+"""`make demo`: trains the demo's skills with the embedded model through the whole loop, in `runs/demo`.
 
-Answers the validation questions with the plain skills, trains for a few minutes, answers them again, and
-prints both accuracies and the diff of the skill files. Every number is measured in this run; nothing is
-simulated.
+Stopped at any moment (Ctrl-C, kill -9) it goes on where it was; finished, it shows its last screen again.
+`FRESH=1` moves the old run aside and begins anew. Every number is measured in that run.
 """
 
-import asyncio
-import difflib
+import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 
+from loguru import logger
 from tqdm import tqdm
 
-from benchmarks.embedded import DATA, proposers, skill_texts
-from benchmarks.greedy import Answers, Trial, train_greedily
-from core.adapters.local import LocalScorer
-from core.adapters.memo import MemoScorer
-from core.adapters.model_fetch import ModelFetchError
+from core.adapters.model_fetch import ModelFetchError, find_model
 from core.agent.tactics import TACTICS
-from core.evolution.comparison import PairedComparison, compare_pairs
-from core.evolution.types import PairResult
-from core.questions.check_model import open_demo_set
+from core.evolution.catalogue import load_catalogue
+from core.questions import load_benchmark
+from core.tree.environment import TreeEnvironment
+from harness.config import RunConfig, load_config, read_yaml
+from harness.console import INTERRUPTED, CountingExecutor, handling_signals, prepare_console, run_to_end
+from harness.control import measure_control, read_control
+from harness.ending import ending
+from harness.init import CONFIG_NAME, init_experiment
+from harness.observation import read_dual_metric
+from harness.pools import build_pools, cut_of
+from harness.progress import Watch, telling
+from harness.runner import Runner
+from harness.store import run_row
+from harness.workspace import workspace_lock
 
-PROPOSALS, SEED, WORKERS = 24, 0, 2
+CONFIG, FOLDER, SKILLS = Path("configs/demo.yaml"), Path("runs/demo"), Path("data/demo/skills")
+RUN, WORKERS = "demo", 2
 
 WHAT_THIS_IS = """\
 This project, harness, trains TEXT: skill files that tell an agent where to look. No model's weights change.
 
-  films       {videos} real old films, each described scene by scene, moment by moment, by hand and from memory
-  questions   four options each, so guessing gives 25 %. {validation} questions of {val_films} films
-              (validation) measure, {diagnosis} of {diag_films} other films (diagnosis) choose the edits.
-              The test films stay closed.
+  films       {films} real old films, each described scene by scene, moment by moment, by hand and from memory
+  questions   four options each, so guessing gives 25 %. {diagnosis}: they choose the edits.
+              {validation}: they measure after each epoch, and may take an edit back.
+              {test}: closed until training is over.
   agent       a small language model (135 million parameters) that runs here, on this machine. A question's type
               says which skill file serves it; the model picks the line of that file that fits the question best,
               the line's tactic is run on the film (plain search, by rule), and the model picks the option that
               fits what was found. It never writes, and the same question always gets the same answer.
-  proposer    rule-based, no model: tries {lines} hand-written candidate lines, about half of them wrong on purpose,
-              written without sight of the questions; it prefers what would have found the answers that were missed
-  control     GREEDY: an edit is kept if more of the diagnosis questions are right with it. The project's own
-              statistical test (the gate) exists and is NOT used here. A greedy loop also keeps luck: edits that
-              happen to suit these questions. So expect more gain on diagnosis than on validation.
+  proposer    rule-based: tries {lines} hand-written candidate lines, about half of them wrong on purpose, written
+              without sight of the questions; it prefers what would have found the answers that were missed, and
+              lines that the model finds to fit these questions
+  gate        rule-based: an edit is tried, with and without it, on diagnosis questions that the proposer did not
+              look at, a few at a time. An exact test on these pairs accepts it (confirmed: hardly luck;
+              provisional: probably not) or rejects it. At the end of the epoch the validation films are asked,
+              and a file that does worse there goes back to what it was.
+  control     at the very end, on the same test questions: the best skill files of a single line for each type
 
 Nothing is simulated: every answer below is the model's, given now or kept on disk from an earlier run.
 
@@ -48,140 +60,136 @@ Tactics, the places to look:
 {tactics}
 """
 
-
-def accuracy_in_words(right: Mapping[str, bool], film_of: Mapping[str, str]) -> str:
-    """`28 of 92, 31 % (95 % interval over films 24 to 39 %)`."""
-    against_nothing = [PairResult(name, base=False, cand=correct) for name, correct in right.items()]
-    each = compare_pairs(against_nothing, group_of=film_of)
-    share, low, high = (100 * value for value in (each.difference, each.low, each.high))
-    return (
-        f"{sum(right.values())} of {len(right)}, {share:.0f} % (95 % interval, resampling whole films: "
-        f"{low:.0f} to {high:.0f} %)"
-    )
+HOW_TO_READ = """
+One line for each edit that is tried. "+7 -1 of 24": of 24 questions 7 were answered right only with the edit, and
+1 only without it. "=>" stands before the tactic that an edit brings. At the end of an epoch: R is the accuracy on
+validation; probations say which accepted edits stay; best, whether these are the best skills so far; R2 is the
+accuracy once more if something was taken back.
+"""
 
 
-def compared(
-    before: Mapping[str, bool], after: Mapping[str, bool], film_of: Mapping[str, str]
-) -> PairedComparison:
-    """Both versions on the same questions, paired."""
-    pairs = [PairResult(name, base=before[name], cand=after[name]) for name in before]
-    return compare_pairs(pairs, group_of=film_of)
-
-
-def skill_diff(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """What training changed in the skill files, as a unified diff."""
-    lines: list[str] = []
-    for name in before:
-        old, new = before[name].splitlines(), after[name].splitlines()
-        lines += difflib.unified_diff(old, new, f"{name}.md, before", f"{name}.md, after", lineterm="", n=1)
-    return "\n".join(lines)
-
-
-def edit_in_words(trial: Trial) -> str:
-    """What an edit does, in one line. `=>` stands before a tactic."""
-    content, anchor = (text.strip().partition("\n")[0] for text in (trial.content, trial.anchor))
-    rule, _, tactic = content.removeprefix("- ").rpartition(" -> ")
-    if trial.reason.startswith("adds a line"):
-        return f"new line: {rule} => {tactic}"
-    if trial.reason.startswith("gives"):
-        return (
-            f"example for '{anchor.removeprefix('- ').rpartition(' -> ')[0]}': {content.removeprefix('- ')}"
+def set_up(folder: Path) -> RunConfig:
+    """The configuration of the run in a folder, which is made if it is not there."""
+    path = folder / CONFIG_NAME
+    if not path.exists():
+        given = {**read_yaml(CONFIG), "run_id": RUN, "workers": WORKERS}
+        places = {"workspace_dir": str(folder / "workspace"), "store_dir": str(folder / "store")}
+        films = TreeEnvironment(Path(given["trees_dir"]))
+        init_experiment(
+            folder, {**given, **places}, nodes_of=lambda name: films.film(name).tree.nodes, skills_dir=SKILLS
         )
-    if trial.reason.startswith("swaps"):
-        return f"{rule}: {anchor.rpartition(' -> ')[2]} => {tactic}"
-    return f"drops: {anchor}"
+    return load_config(path, cli={"mode": "train"})
 
 
-def trial_in_words(trial: Trial) -> str:
-    """`12  order  kept      41 -> 47  new line: ...`."""
-    verdict = "kept" if trial.kept else "tie" if trial.after == trial.before else "dropped"
-    return (
-        f"{trial.number + 1:>3}  {trial.file:<16} {verdict:<8} {trial.before:>3} -> {trial.after:<3}  "
-        f"{edit_in_words(trial)}"
+def move_aside(folder: Path) -> None:
+    """Keeps an earlier run under another name."""
+    if not folder.exists():
+        return
+    workspace = folder / "workspace"
+    if workspace.exists():
+        with workspace_lock(workspace):  # somebody who trains there would be told nonsense
+            pass
+    kept = folder.with_name(f"{folder.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}")
+    folder.rename(kept)
+    print(f"The earlier run is kept in {kept}.", file=sys.stderr)
+
+
+def what_this_is(config: RunConfig) -> str:
+    """The demo in plain words."""
+    questions = load_benchmark(config.questions)
+    pools = build_pools(questions, cut_of(config))
+
+    def told(name: str) -> str:
+        of_pool = getattr(pools, name)
+        films = {question.video_id for question in of_pool}
+        return f"{len(of_pool)} questions of {len(films)} films ({name})"
+
+    return WHAT_THIS_IS.format(
+        films=len({question.video_id for question in questions}),
+        lines=len(load_catalogue(Path(config.catalogue))),
+        tactics="\n".join(f"  {name:<16} {tactic.meaning}" for name, tactic in TACTICS.items()),
+        **{name: told(name) for name in ("diagnosis", "validation", "test")},
     )
 
 
-async def run() -> None:
-    demo = open_demo_set(DATA)
-    plain = skill_texts(DATA / "skills")
-    validation, diagnosis = demo.pools["validation"], demo.pools["diagnosis"]
-    film_of = {question.question_id: question.video_id for question in validation}
-    print("Fetching the embedded model (93 MB, once) ...", file=sys.stderr)
-    with LocalScorer(workers=WORKERS) as model, MemoScorer(model) as scorer:
-        proposer = proposers(demo)["from failed questions"]
-        print(
-            WHAT_THIS_IS.format(
-                videos=len(demo.environment.video_ids),
-                validation=len(validation),
-                val_films=len({question.video_id for question in validation}),
-                diagnosis=len(diagnosis),
-                diag_films=len({question.video_id for question in diagnosis}),
-                lines=len(proposer.catalogue),
-                tactics="\n".join(f"  {name:<16} {tactic.meaning}" for name, tactic in TACTICS.items()),
-            )
-        )
-        answers = Answers(scorer, demo)
-        started = time.monotonic()
-        print("Answering the validation questions with the untrained skills ...", file=sys.stderr)
-        before = await answers.of(plain, validation)
-        print(f"Validation before training: {accuracy_in_words(before, film_of)}\n")
-        print(
-            f"Training: {PROPOSALS} edits are tried. Right answers on diagnosis, of {len(diagnosis)}, "
-            "without and with each:\n"
-        )
-        print("  #  file             verdict  without with  edit")
-        with tqdm(total=PROPOSALS, desc="training", leave=False, disable=None) as bar:
+def is_finished(config: RunConfig) -> bool:
+    """Whether the run has come to its end, the final test included."""
+    db_path = Path(config.workspace_dir) / "harness.db"
+    if not db_path.exists() or not (read_dual_metric(db_path, config.run_id)["phase"] == "final").any():
+        return False
+    return run_row(db_path, config.run_id)["status"] == "completed"
 
-            def told(trial: Trial) -> None:
-                bar.write(trial_in_words(trial), file=sys.stdout)
-                bar.update()
 
-            texts, trials = await train_greedily(
-                answers, demo, plain, proposer, proposals=PROPOSALS, seed=SEED, told=told
-            )
-        after = await answers.of(texts, validation)
-    print("\nWhat training changed in the skill files:\n")
-    print(skill_diff(plain, texts) or "(nothing)")
-    _print_end(trials, len(diagnosis), compared(before, after, film_of))
-    print(f"  validation before  {accuracy_in_words(before, film_of)}")
-    print(f"  validation after   {accuracy_in_words(after, film_of)}")
-    print(
-        f"\n{answers.asked} questions were answered in {time.monotonic() - started:.0f} s; an edit asks again "
-        "only what its file serves."
+Build = Callable[[RunConfig], Runner]
+
+
+def build(config: RunConfig) -> Runner:
+    """The runner with the embedded model, which is fetched if it is not there yet."""
+    print("The embedded model: fetched once (93 MB), then kept ...", file=sys.stderr)
+    find_model()
+    return Runner.from_config(config, executor=CountingExecutor())
+
+
+async def train(config: RunConfig, build: Build) -> None:
+    """Trains to the end, from the last checkpoint if there is one, and tells how it goes."""
+    watch = Watch(config.workspace_dir, config.run_id, epochs=config.epochs)
+    begin = how_to_begin(Path(config.workspace_dir))
+    print(HOW_TO_READ)
+    if begin.get("resume"):
+        print("\n".join(["Until it was stopped, the run had come so far:", *watch.news(), "It goes on."]))
+    async with telling(watch, lambda line: tqdm.write(line, file=sys.stdout)):
+        await build(config).train(**begin)
+
+
+def how_to_begin(workspace: Path) -> dict[str, bool]:
+    """Flags for `train`. A workspace without checkpoint was stopped while it was made: nothing was asked yet."""
+    if (workspace / "checkpoint.json").exists():
+        return {"resume": True}
+    return {"fresh": workspace.exists()}
+
+
+async def run(config: RunConfig, build: Build, tactics: Sequence[str]) -> None:
+    """The whole demo, or what is left of it."""
+    from harness.report import write_report  # matplotlib takes a second, and is needed at the end
+
+    started, anew = time.monotonic(), not is_finished(config)
+    if anew:
+        print(what_this_is(config))
+        logger.enable("harness.pools")
+        await train(config, build)
+    control = read_control(config)
+    if control is None:
+        print("control: each tactic alone on the diagnosis questions, then the best for each type on test\n")
+        control = await measure_control(config, build, tactics)
+    db_path = Path(config.workspace_dir) / "harness.db"
+    print(ending(db_path, config.run_id, store_dir=config.store_dir, control=control))
+    page = write_report(
+        db_path, db_path.with_name("report.html"), run_id=config.run_id, store_dir=config.store_dir
     )
+    print(f"\nThe whole run on one page, with figures: {page}")
+    if anew:
+        print(f"It took {(time.monotonic() - started) / 60:.1f} minutes since it was started last.")
+    else:
+        print("This run was finished before. To begin anew: make demo FRESH=1")
 
 
-def _print_end(trials: list[Trial], n_diagnosis: int, comparison: PairedComparison) -> None:
-    kept = [trial for trial in trials if trial.kept]
-    start, end = trials[0].before, kept[-1].after if kept else trials[0].before
-    by_one = sum(trial.after - trial.before == 1 for trial in kept)
-    print(
-        f"\n{len(kept)} of {len(trials)} edits were kept, {by_one} of them for a single question more: some of those "
-        "are luck, and this loop can not tell which."
-    )
-    print(
-        f"  diagnosis, which chose the edits: {start} -> {end} of {n_diagnosis}, "
-        f"{100 * (end - start) / n_diagnosis:+.1f} percentage points (optimistic)"
-    )
-    print(
-        f"  validation, which chose nothing: {100 * comparison.difference:+.1f} percentage points, 95 % interval "
-        f"{100 * comparison.low:+.1f} to {100 * comparison.high:+.1f} by resampling whole films "
-        f"({comparison.W} questions gained, {comparison.L} lost)"
-    )
-
-
-def main() -> int:
+def main(folder: Path = FOLDER, build: Build = build, tactics: Sequence[str] = tuple(TACTICS)) -> int:
+    """The demo in a folder; its exit code. build: makes the runner of a configuration."""
+    prepare_console()
+    logger.disable("harness.pools")  # the run itself tells of its pools
     try:
-        asyncio.run(run())
+        with handling_signals() as interruption:
+            if os.environ.get("FRESH"):
+                move_aside(folder)
+            run_to_end(run(set_up(folder), build, tactics), interruption)
     except ModelFetchError as error:
         print(f"The embedded model can not be had: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(
-            "\nStopped. Answers are kept on disk: run `make demo` again and it goes on quickly.",
-            file=sys.stderr,
-        )
-        return 130
+    except BaseException as error:  # Ctrl-C reaches a run as a cancellation
+        if not interruption.asked:
+            raise
+        print(f"\nStopped ({type(error).__name__}). `make demo` goes on from here.", file=sys.stderr)
+        return INTERRUPTED
     return 0
 
 
