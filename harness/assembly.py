@@ -18,7 +18,7 @@ from core.evolution.gate import gate_decision
 from core.evolution.prompt_files import load_diagnose_prompts, load_evolve_prompts
 from core.evolution.protocols import Proposer
 from core.grading import Grader
-from core.protocols import Agent, Executor, LLMProvider, ToolDispatcher
+from core.protocols import Agent, Executor, LLMProvider, TelemetryRecorder, ToolDispatcher
 from core.types import GeneratedQuestion
 import harness
 from .baseline_cache import BaselineCache
@@ -38,7 +38,7 @@ class Players:
 
     llm: the agent's chat model; or agent_factory: makes agents of another kind. tool_dispatch_fn: the tools of a
     question's world. proposer: proposes edits of skills, `None`: `evolve_llm` does. evolve_llm: also writes
-    guidance and prompts. judge_llm: judges rollouts. gate: decides on edits.
+    guidance and prompts. judge_llm: judges rollouts. gate: decides on edits. telemetry: records their calls.
     """
 
     tool_dispatch_fn: Callable[[GeneratedQuestion], ToolDispatcher]
@@ -50,6 +50,7 @@ class Players:
     grader: Grader | None = None
     gate: Callable[..., Any] = gate_decision
     executor: Executor | None = None
+    telemetry: TelemetryRecorder | None = None
 
 # %% ../nbs/11e_assembly.ipynb #4abbef37
 def missing_players(config: RunConfig, players: Players) -> list[str]:
@@ -79,7 +80,8 @@ def bound_inference(
         decoding={"temperature": config.temperature, "max_tokens": config.max_tokens},
         keep_traces=config.keep_traces,
     )
-    return BudgetedInference(bound.questions, bound.dependencies, budget_of(config))
+    flush = getattr(players.telemetry, "flush", None)
+    return BudgetedInference(bound.questions, bound.dependencies, budget_of(config), flush)
 
 # %% ../nbs/11e_assembly.ipynb #9eefec35
 def seed_of(workspace_dir: Path, store_dir: Path) -> Seed | None:

@@ -9,12 +9,13 @@ __all__ = ['spent_by', 'BudgetExhausted', 'Budget', 'budget_of', 'BudgetedInfere
 import asyncio
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from core.types import Prediction
 from .checkpoint import Spent
 from .config import RunConfig
-from .inference import Inference, InferenceResult
+from .inference import Inference, InferenceResult, aggregate_results
 from .log import HarnessLog
 
 # %% ../nbs/11d_budget.ipynb #b899581b
@@ -79,34 +80,55 @@ def budget_of(config: RunConfig) -> Budget:
 # %% ../nbs/11d_budget.ipynb #e1f92bfb
 @dataclasses.dataclass(frozen=True)
 class BudgetedInference(Inference):
-    """An `Inference` that raises `BudgetExhausted` once the budget of the log's training run is spent."""
+    """An `Inference` that raises `BudgetExhausted` once the budget of the log's training run is spent.
+
+    Looked at between rollouts: none is begun when a limit is reached. `max_rollouts` is never exceeded; tokens and
+    cost are, by no more than the rollouts took that were under way when the limit was reached, of which there
+    are at most `concurrency`. flush: returns when all calls are in the log, where they get there a little later.
+    """
 
     budget: Budget = Budget()
+    flush: Callable[[], None] | None = None
 
     async def __call__(self, question_ids: Iterable[str], **arguments: Any) -> InferenceResult:
         """Answers these questions; arguments: the rest of those of `run_inference`."""
         ids = list(question_ids)
-        if self.budget.limited:
-            await self._ask_in_groups(ids, arguments)
-        return await super().__call__(ids, **arguments)
+        if not self.budget.limited:
+            return await super().__call__(ids, **arguments)
+        rows = await self._answer_in_groups(ids, arguments)
+        return aggregate_results(arguments["run_id"], [rows[name] for name in ids])
 
-    async def _ask_in_groups(self, ids: Sequence[str], arguments: dict[str, Any]) -> None:
-        log = self.dependencies["log"]
-        while missing := await asyncio.to_thread(_without_row, log, arguments["run_id"], ids):
-            spent = await asyncio.to_thread(spent_by, log)
-            if words := self.budget.reached(spent):
-                raise BudgetExhausted(words)
-            group = len(missing)
-            if self.budget.max_rollouts:
-                group = min(group, self.budget.max_rollouts - spent.rollouts)
-            if self.budget.max_tokens or self.budget.max_cost:
-                group = min(group, arguments["concurrency"])
-            await super().__call__(missing[:group], **arguments)
+    async def _answer_in_groups(self, ids: Sequence[str], arguments: dict[str, Any]) -> dict[str, Prediction]:
+        finished = await asyncio.to_thread(_finished, self.dependencies["log"], arguments["run_id"], ids)
+        group, missing = finished, [name for name in ids if name not in set(finished)]
+        rows: dict[str, Prediction] = {}
+        while True:
+            result = await super().__call__(group, **arguments)
+            rows |= {row.question_id: row for row in result.predictions}
+            if not missing:
+                return rows
+            size = await self._next_group(arguments["concurrency"])
+            group, missing = missing[:size], missing[size:]
+
+    async def _next_group(self, concurrency: int) -> int:
+        """How many rollouts may begin now. Raises `BudgetExhausted`."""
+        if self.flush is not None:
+            await asyncio.to_thread(self.flush)
+        spent = await asyncio.to_thread(spent_by, self.dependencies["log"])
+        if words := self.budget.reached(spent):
+            raise BudgetExhausted(words)
+        limits = [self.budget.max_rollouts - spent.rollouts] if self.budget.max_rollouts else []
+        limits += [concurrency] if self.budget.max_tokens or self.budget.max_cost else []
+        return min(limits)
 
 # %% ../nbs/11d_budget.ipynb #8eef944e
-def _without_row(log: HarnessLog, run_id: str, ids: Sequence[str]) -> list[str]:
+def _finished(log: HarnessLog, run_id: str, ids: Sequence[str]) -> list[str]:
+    """The questions that the run has answered; one that broke off is to be asked again."""
     if not log.query(_HAS_ROWS)[0]["n"]:
-        return list(ids)
-    sql = "SELECT question_id FROM predictions WHERE run_id = ? AND question_id IN (SELECT value FROM json_each(?))"
+        return []
+    sql = (
+        "SELECT question_id FROM predictions WHERE run_id = ? AND stop_reason != 'error'"
+        " AND question_id IN (SELECT value FROM json_each(?))"
+    )
     found = {row["question_id"] for row in log.query(sql, (run_id, json.dumps(list(ids))))}
-    return [name for name in ids if name not in found]
+    return [name for name in ids if name in found]

@@ -41,10 +41,14 @@ class RunTelemetry:
 
     def __init__(self, prices: Mapping[str, tuple[float, float]]):
         self._prices = prices
-        self._recorder: TelemetryRecorder = NullTelemetry()
+        self._recorder: NullTelemetry | SqliteTelemetry = NullTelemetry()
 
     def record(self, call: LLMCall) -> None:
         self._recorder.record(call)
+
+    def flush(self) -> None:
+        """Returns when everything recorded so far is durable."""
+        self._recorder.flush()
 
     @contextlib.contextmanager
     def writing_to(self, log: HarnessLog) -> Iterator[None]:

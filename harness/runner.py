@@ -288,6 +288,7 @@ class _Bench:
             grader=grader,
             gate=gate,
             executor=executor,
+            telemetry=telemetry,
         )
         if problems := missing_players(config, self.players):
             raise ConfigError("runner", problems)

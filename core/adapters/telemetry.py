@@ -32,6 +32,9 @@ class NullTelemetry:
     def record(self, call: LLMCall) -> None:
         pass
 
+    def flush(self) -> None:
+        pass
+
 
 class SqliteTelemetry:
     """Hands calls, as rows of the table `llm_calls`, to whoever writes the database.
