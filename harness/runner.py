@@ -36,7 +36,7 @@ from core.questions import load_benchmark, stratified_sample
 from core.types import GeneratedQuestion
 from .assembly import Players, assemble, missing_players, seed_of
 from .baseline import first_state, with_baseline
-from .budget import BudgetExhausted
+from .budget import BudgetExhausted, spent_by
 from harness.checkpoint import (
     PHASES,
     Checkpoint,
@@ -233,8 +233,9 @@ async def first_batches(parts: Parts, state: TrainState) -> int:
 
 
 async def _ended_by_budget(parts: Parts, reason: str) -> TrainResult:
-    """The result of a run whose budget is spent; its checkpoint is the last one written."""
+    """The result of a run whose budget is spent: at its last checkpoint, with what was spent since."""
     state = load_checkpoint(parts.paths.checkpoint_path).state
+    state = dataclasses.replace(state, spent=await asyncio.to_thread(spent_by, parts.log))
     await note(parts, "budget_exhausted", {"reason": reason}, epoch=state.epoch, phase=state.phase)
     return dataclasses.replace(_result(parts, state, "budget_exhausted"), reason=f"Budget: {reason}.")
 

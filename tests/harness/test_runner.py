@@ -31,7 +31,7 @@ from core.evolution.gate_types import GateEvidence, GateParams, PairResult
 from core.protocols import ProviderError
 from core.types import LoopResult
 from harness.assembly import code_commit
-from harness.checkpoint import CheckpointWarning
+from harness.checkpoint import PHASES, CheckpointWarning, write_checkpoint
 from harness.config import ConfigError, RunConfig
 from harness.run_plan import plan_run
 from harness.runner import Runner, begin_workspace, how_to_begin, run_blocking
@@ -503,13 +503,30 @@ def test_a_run_whose_budget_is_spent_ends_cleanly_and_goes_on_with_a_larger_one(
     assert ended.status == "budget_exhausted"
     assert "max_rollouts" in ended.explain()
     rows = query(tmp_path / "run", "SELECT count(*) AS n FROM predictions")
-    assert rows[0]["n"] == config.max_rollouts
+    assert rows[0]["n"] == config.max_rollouts == ended.spent.rollouts
     assert query(tmp_path / "run", "SELECT count(*) AS n FROM _events WHERE event_type = 'budget_exhausted'")
     larger = dataclasses.replace(config, max_rollouts=0)
     result = make_runner(larger, WORLD).run(resume=True)
     assert (result.status, result.spent.rollouts) == ("completed", complete.spent.rollouts)
     found = differences(canonical_state(tmp_path / "whole"), canonical_state(tmp_path / "run"))
     assert found == ["tables _events"]
+
+
+def test_every_checkpoint_knows_what_the_log_says_was_spent(tmp_path, monkeypatch):
+    counted = []
+
+    def counting(path, checkpoint):
+        rows = query(tmp_path / "run", "SELECT count(*) AS n FROM sqlite_master WHERE name = 'predictions'")
+        made = "SELECT count(*) AS n FROM predictions WHERE source_run_id IS NULL"
+        expected = query(tmp_path / "run", made)[0]["n"] if rows[0]["n"] else 0
+        counted.append((checkpoint.state.phase, checkpoint.state.spent.rollouts, expected))
+        write_checkpoint(path, checkpoint)
+
+    monkeypatch.setattr("harness.training.write_checkpoint", counting)
+    result = make_runner(make_config(tmp_path / "run", WORLD, **SMALL), WORLD).run()
+    assert {phase for phase, _, _ in counted} == set(PHASES)
+    assert all(spent == expected for _, spent, expected in counted), counted
+    assert result.spent.rollouts == counted[-1][1] > counted[-2][1]
 
 
 class CountingAgent(ScopedAgent):
