@@ -4,6 +4,8 @@ As they lie there, one question and one tree are broken, as a person would break
 stands where its letter should, and a child is mistyped.
 """
 
+import csv
+import json
 import shutil
 from pathlib import Path
 
@@ -28,6 +30,24 @@ def replace(path, old, new):
     text = path.read_text("utf-8-sig")
     assert text.count(old) == 1
     path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def write_clips(folder, sizes):
+    """A table with so many questions about each of some clips, and a tree for each."""
+    tree = (DATA / "trees" / "harbour_cam.json").read_text("utf-8")
+    (folder / "trees").mkdir()
+    items = []
+    for clip, size in enumerate(sizes):
+        name = f"clip-{clip}"
+        (folder / "trees" / f"{name}.json").write_text(tree.replace("harbour_cam", name), encoding="utf-8")
+        for number in range(len(items), len(items) + size):
+            question = {"question_id": f"q{number}", "video_id": name, "task_type": "step"}
+            question |= {"question": f"What is number {number} of {name} about?", "answer": "AB"[number % 2]}
+            items.append({**question, "options": json.dumps([f"tea {number}", f"rain {number}"])})
+    with (folder / "questions.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(items[0]))
+        table.writeheader()
+        table.writerows(items)
 
 
 def test_the_broken_question_and_the_broken_tree_are_told_by_file_item_and_mend(folder):
@@ -69,20 +89,26 @@ def test_a_table_with_its_own_column_names_is_told_once_and_not_for_every_row(fo
 
 
 def test_whole_videos_are_cut_so_that_most_are_left_to_learn_from(tmp_path):
-    """Eleven questions of each of nine clips: a quarter is 24, for which three clips would be needed."""
-    row = 'q{0},clip-{1},step,What is number {0} of clip {1} about?,"[""tea {0}"", ""rain {0}""]",A\n'
-    rows = [row.format(number, number // 11) for number in range(99)]
-    (tmp_path / "questions.csv").write_text(
-        "question_id,video_id,task_type,question,options,answer\n" + "".join(rows)
-    )
-    tree = (DATA / "trees" / "harbour_cam.json").read_text("utf-8")
-    (tmp_path / "trees").mkdir()
-    for number in range(9):
-        path = tmp_path / "trees" / f"clip-{number}.json"
-        path.write_text(tree.replace("harbour_cam", path.stem), encoding="utf-8")
+    """Eleven questions of each of thirteen clips: a quarter is 35, for which four clips would be needed."""
+    write_clips(tmp_path, [11] * 13)
     told = init(tmp_path)
     assert told.returncode == 0, told.stderr
-    assert "step.md    22          22         55" in told.stdout
+    lines = [line.split() for line in told.stdout.splitlines()]
+    assert ["step.md", "33", "33", "77", "step"] in lines
+    assert "an interval over so few" not in told.stdout
+    told = run(
+        ["init", "other", "--config", "made/harness.yaml", "--test-size", "11", "--store-dir", "other/store"],
+        cwd=tmp_path,
+        program=HARNESS,
+    )
+    assert "worth knowing: test has 1 video: an interval over so few" in told.stdout
+
+
+def test_some_long_and_many_short_videos_can_be_cut(tmp_path):
+    """Five clips have eleven questions, four only one: three times eleven for two pools would be too many."""
+    write_clips(tmp_path, [11] * 5 + [1] * 4)
+    told = init(tmp_path)
+    assert told.returncode == 0, told.stderr
 
 
 def test_help_tells_what_questions_and_trees_look_like(tmp_path):
