@@ -147,4 +147,5 @@ async def assemble(
             gate=players.gate,
             cache=await BaselineCache.open(log, max_age=config.cache_max_age),
             questions_ref=config.questions,
+            flush_calls=getattr(players.telemetry, "flush", None),
         )

@@ -64,7 +64,8 @@ class Parts:
     answers questions of validation and diagnosis; infer_sealed: those of the test pool, which nobody else can
     reach. proposer: proposes edits of skills, `None`: a chat model does, `evolve_llm`. evolve_llm: also
     writes guidance and prompts. judge: judges rollouts. gate: decides (`gate_decision`). cache: answers
-    of baselines. questions_ref: where the questions are.
+    of baselines. questions_ref: where the questions are. flush_calls: returns when all calls that were made are
+    in the log, where they get there a little later.
     """
 
     config: RunConfig
@@ -82,6 +83,7 @@ class Parts:
     gate: Callable[..., Any]
     cache: BaselineCache
     questions_ref: str
+    flush_calls: Callable[[], None] | None = None
 
     @property
     def questions(self) -> Mapping[str, GeneratedQuestion]:

@@ -27,6 +27,8 @@ class Keeper:
 
     def save(self, state: TrainState) -> TrainState:
         """The state with what has been spent so far; durable on return."""
+        if self.parts.flush_calls is not None:
+            self.parts.flush_calls()
         state = dataclasses.replace(state, spent=spent_by(self.parts.log))
         checkpoint = Checkpoint(self.parts.run.run, self.fingerprints, state)
         write_checkpoint(self.parts.paths.checkpoint_path, checkpoint)
