@@ -47,7 +47,7 @@ def edit_lines(gates: pd.DataFrame, by_luck: NullAccepts | None) -> list[str]:
     confirmed, provisional = (int(verdicts.get(f"ACCEPT_{kind}", 0)) for kind in ("CONFIRMED", "PROVISIONAL"))
     waiting = int(fates.get("on probation", 0))
     return [
-        _line("edits judged by the gate", len(gates), "had all of them been worthless:"),
+        _line("edits judged by the gate", len(gates), "had all been worthless (9 of 10 such runs):"),
         _line("  accepted", confirmed + provisional, _expected(by_luck, "accepted")),
         _line("    confirmed", confirmed),
         _line("    provisional", provisional),
@@ -107,7 +107,7 @@ def _test_heading(gain: Gain | None) -> list[str]:
     if gain is None or gain.measured_on != "test":
         return []
     compared = gain.comparison
-    return [f"Test, {compared.n} questions of {compared.groups} videos that nothing had looked at:"]
+    return [f"Test, {compared.n} questions of {compared.groups} videos, sealed until training was over:"]
 
 # %% ../nbs/15j_ending.ipynb #309be71b
 def what_changed(

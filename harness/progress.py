@@ -48,13 +48,17 @@ def _shortened(line: str) -> str:
     return textwrap.shorten(line, WIDTH, placeholder=" ...") if len(line) > WIDTH else line
 
 
+def _pairs(improved: int, regressed: int, n: int) -> str:
+    return f"{f'+{improved}':>3} {f'-{regressed}':>3} of {n:>2}"
+
+
 def gate_line(event: Mapping[str, Any]) -> str:
     """A step's decision about a file in one line; empty for a file that rests."""
     payload = event["payload"]
     words = "; ".join(map(edit_in_words, payload.get("applied", ())))
     if "decision" in payload:
         verdict = VERDICTS.get(payload["decision"], payload["decision"])
-        pairs = f"{payload['improved']:+3} {-payload['regressed']:+3} of {payload['attempts']:>2}"
+        pairs = _pairs(payload["improved"], payload["regressed"], payload["attempts"])
     elif payload["reason"] == "cooldown":
         return ""
     else:
@@ -99,16 +103,23 @@ def _settled(events: list[dict[str, Any]]) -> list[str]:
     ended = [event for event in events if event["event_type"] == "probation_settled"]
     if not ended:
         return ["no edit was on probation"]
-    return [
-        f"{event['target']}: {event['payload']['decision'].replace('_', ' ')}, {event['payload']['W']:+}"
-        f" {-event['payload']['L']:+} of {event['payload']['n']} validation questions"
-        for event in ended
-    ]
+    words = "{target}: {decision}, +{W} -{L} of {n} validation questions"
+    facts = [{**event["payload"], "target": event["target"]} for event in ended]
+    return [words.format(**{**one, "decision": one["decision"].replace("_", " ")}) for one in facts]
 
 
 def _best(events: list[dict[str, Any]], *, otherwise: list[str]) -> list[str]:
     found = [event["payload"] for event in events if event["event_type"] == "best_changed"]
     return [f"skills {best['skills']} are the best so far ({best['acc']:.1%})" for best in found] or otherwise
+
+
+def _no_new_best(events: list[dict[str, Any]], epoch: int) -> str:
+    settled = [
+        event["payload"]["decision"]
+        for event in events
+        if event["epoch"] == epoch and "W" in event["payload"]
+    ]
+    return "not asked yet, for a file was rolled back: R2" if "rolled_back" in settled else "unchanged"
 
 
 def phase_lines(
@@ -119,7 +130,7 @@ def phase_lines(
     told: dict[str, list[str]] = {
         "dual_metric": [f"validation, skills as they stand: {accuracies.get((epoch, 'R'), 'not known')}"],
         "probations": _settled(own),
-        "best": _best(own, otherwise=["not asked, or unchanged"]),
+        "best": _best(own, otherwise=[_no_new_best(events, epoch)]),
     }
     if (epoch, "R2") in accuracies:
         again = f"validation, after what the phases before changed: {accuracies[epoch, 'R2']}"
@@ -196,7 +207,7 @@ class Watch:
     ) -> list[str]:
         if phase != "epoch_done":
             return phase_lines(phase, epoch, events, accuracies)
-        quiet = [name for name in PHASES[1:-1] if not phase_lines(name, epoch, events, accuracies)]
+        quiet = [name for name in PHASES[2:-1] if not phase_lines(name, epoch, events, accuracies)]
         return [f"  also passed {', '.join(name.replace('_', ' ') for name in quiet)}"]
 
 # %% ../nbs/15h_progress.ipynb #184b8557

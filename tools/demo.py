@@ -4,6 +4,7 @@ Stopped at any moment (Ctrl-C, kill -9) it goes on where it was; finished, it sh
 `FRESH=1` moves the old run aside and begins anew. Every number is measured in that run.
 """
 
+import asyncio
 import os
 import sys
 import time
@@ -125,7 +126,6 @@ Build = Callable[[RunConfig], Runner]
 
 def build(config: RunConfig) -> Runner:
     """The runner with the embedded model, which is fetched if it is not there yet."""
-    print("The embedded model: fetched once (93 MB), then kept ...", file=sys.stderr)
     find_model()
     return Runner.from_config(config, executor=CountingExecutor())
 
@@ -185,10 +185,8 @@ def main(folder: Path = FOLDER, build: Build = build, tactics: Sequence[str] = t
     except ModelFetchError as error:
         print(f"The embedded model can not be had: {error}", file=sys.stderr)
         return 1
-    except BaseException as error:  # Ctrl-C reaches a run as a cancellation
-        if not interruption.asked:
-            raise
-        print(f"\nStopped ({type(error).__name__}). `make demo` goes on from here.", file=sys.stderr)
+    except (KeyboardInterrupt, asyncio.CancelledError):  # a run that is interrupted is cancelled
+        print("\nStopped. `make demo` goes on from here.", file=sys.stderr)
         return INTERRUPTED
     return 0
 
