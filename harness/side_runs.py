@@ -9,12 +9,13 @@ __all__ = ['plan_only', 'VersionsCompared', 'compare_versions', 'need_workspace'
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from core.evolution.comparison import PairedComparison, compare_pairs
 from core.evolution.types import PairResult
+from .compare import groups_of
 from .config import RunConfig
 from .inference import InferenceResult
 from .parts import note, roll_out
@@ -72,9 +73,10 @@ def _points(share: float) -> str:
     return f"{100 * share:+.1f}"
 
 # %% ../nbs/15g_side_runs.ipynb #27717877
-def _paired(before: InferenceResult, after: InferenceResult) -> tuple[float | None, float | None, Any]:
+def _paired(
+    before: InferenceResult, after: InferenceResult, group_of: Mapping[str, str]
+) -> tuple[float | None, float | None, Any]:
     """Both accuracies on what both answered, and the paired comparison."""
-    videos = {row.question_id: row.video_id for row in after.predictions}
     answers = [
         PairResult(row.question_id, before.correctness[row.question_id], row.correct)
         for row in after.predictions
@@ -83,7 +85,7 @@ def _paired(before: InferenceResult, after: InferenceResult) -> tuple[float | No
     accuracies = [
         sum(getattr(pair, side) for pair in both) / len(both) if both else None for side in ("base", "cand")
     ]
-    return *accuracies, compare_pairs(answers, group_of=videos)
+    return *accuracies, compare_pairs(answers, group_of=group_of)
 
 
 async def compare_versions(
@@ -109,7 +111,7 @@ async def compare_versions(
                 pair = VersionPair(version, runner.prompts_with(parts, version))
                 run_id = parts.run.evaluated("compare", version)
                 results.append(await roll_out(parts, run_id, asked, pair, sealed=sealed))
-    return VersionsCompared(before, after, pool, *_paired(*results))
+    return VersionsCompared(before, after, pool, *_paired(*results, groups_of(runner.questions)))
 
 # %% ../nbs/15g_side_runs.ipynb #68b1be80
 def need_workspace(config: RunConfig) -> None:

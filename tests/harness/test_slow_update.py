@@ -8,7 +8,7 @@ import pytest
 from slow_runs import V1, ScriptedLLM, accept, begin, ignore, make_lab, system_pack
 
 from harness.checkpoint import PHASES
-from harness.evaluation import Evaluation, read_evaluation
+from harness.evaluation import Evaluation, compare, measured_side, read_evaluation, validation_ids
 from harness.gate_ladder import read_gate_pools
 from harness.parts import gate_pools_path, roll_out
 from harness.probation import settle
@@ -251,6 +251,21 @@ async def test_with_few_errors_in_r_they_are_left_out(lab):
 
 
 # Phase 5
+
+
+async def test_intervals_are_over_groups_where_the_data_name_them(lab):
+    await begin(lab)
+    grouped = {
+        name: dataclasses.replace(question, group_id=f"group-{int(name[-2:]) % 3}")
+        for name, question in lab.parts.infer.questions.items()
+    }
+    for questions, groups in ((lab.parts.infer.questions, 5), (grouped, 3)):
+        parts = dataclasses.replace(
+            lab.parts, infer=dataclasses.replace(lab.parts.infer, questions=questions)
+        )
+        side = measured_side(parts, await read_evaluation(parts, "run_baseline", V1))
+        found = await compare(parts, validation_ids(parts), base=side, cand=side, epoch=1)
+        assert found.comparison.groups == groups
 
 
 async def test_slow_update_best_strict_greater(lab):
