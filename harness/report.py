@@ -126,9 +126,16 @@ def _models(calls: pd.DataFrame, *roles: str) -> str:
     return ", ".join(named)
 
 # %% ../nbs/15a_report.ipynb #dfb87f51
+_CHOOSES = (
+    "the embedded model, which only chooses: the line of a skill that fits the question, and the option that fits "
+    "what was found. It is deterministic: the same question and text get the same answer"
+)
+_LOOKS = "a rule: a line names a tactic, a fixed chain of searches by words"
+
+
 def players(config: Mapping[str, Any], calls: pd.DataFrame, *, simulated: bool) -> list[tuple[str, str]]:
     """(part, who played it) for every part of a run that a model or a rule may play."""
-    agents = {"local": "the embedded model", "openai": "a model behind an OpenAI-compatible endpoint"}
+    agents = {"local": _CHOOSES, "openai": "a model behind an OpenAI-compatible endpoint"}
     agent = "a simulated agent" if simulated else agents.get(config.get("agent"), "not recorded")
     judge, evolver = _models(calls, "judge"), _models(calls, "evolver")
     catalogue = config.get("proposer") == "catalogue"
@@ -136,8 +143,10 @@ def players(config: Mapping[str, Any], calls: pd.DataFrame, *, simulated: bool) 
     unnamed = "a simulated proposer" if simulated else "no call of a model is recorded"
     proposer = rule if catalogue else (f"a model: {evolver}" if evolver else unnamed)
     named = _models(calls, "agent")
+    looks = [("Where it looks", _LOOKS)] if agent == _CHOOSES else []
     return [
         ("Answers", f"{agent}: {named}" if named else agent),
+        *looks,
         (
             "Diagnosis",
             f"rules, and judged by a model: {judge}" if judge else "rules alone; no model judged anything",
