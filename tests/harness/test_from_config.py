@@ -5,15 +5,13 @@ import contextlib
 import dataclasses
 import json
 import sys
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from cli_runs import HARNESS, data_flags, environment, query, run, write_data
+from served_runs import serving, variables
 
 from core.adapters.simulated import SimulatedWorld
-from core.adapters.simulated_edits import MIXED
-from core.types import Message
 from harness.budget import spent_by
 from harness.config import RunConfig
 from harness.from_config import Services, environment_of
@@ -62,24 +60,6 @@ def initialised(folder: Path, *flags: str) -> Path:
     return folder
 
 
-def replying(role):
-    """A role of the simulated world as the reply of a server."""
-    return lambda body: role.reply([Message(one["role"], one["content"]) for one in body["messages"]])
-
-
-def servers(world) -> dict[str, FaultServer]:
-    roles = {"AGENT": world.agent_llm(), "JUDGE": world.judge_llm(), "EVOLVE": world.evolver_llm(MIXED)}
-    return {name: FaultServer(reply=replying(role)) for name, role in roles.items()}
-
-
-def variables(running: dict[str, FaultServer], **changes: str) -> dict[str, str]:
-    named = {}
-    for name, server in running.items():
-        settings = {"MODEL": MODEL, "BASE_URL": server.base_url, "API_KEY": KEY}
-        named |= {f"{name}_LLM_{setting}": value for setting, value in settings.items()}
-    return {**named, **changes}
-
-
 async def command(arguments, *, cwd, **named: str) -> tuple[int, str, str]:
     """A command beside servers that run in this process: its exit code, stdout and stderr."""
     process = await asyncio.create_subprocess_exec(
@@ -96,8 +76,7 @@ async def command(arguments, *, cwd, **named: str) -> tuple[int, str, str]:
 
 async def test_whole_training_run_through_the_real_client(folder):
     world = make_world()
-    async with AsyncExitStack() as stack:
-        running = {name: await stack.enter_async_context(server) for name, server in servers(world).items()}
+    async with serving(world) as running:
         named = variables(running)
         train = [*TRAIN, "--json", "--prices", f"{{{MODEL}: [1.0, 2.0]}}"]
         code, told, complaint = await command(train, cwd=folder, **named)
@@ -121,10 +100,7 @@ async def test_whole_training_run_through_the_real_client(folder):
 
 async def test_a_killed_run_repeats_no_call_but_those_in_flight_and_ends_the_same(tmp_path):
     whole, killed = (initialised(tmp_path / name) for name in ("whole", "killed"))
-    async with AsyncExitStack() as stack:
-        running = {
-            name: await stack.enter_async_context(server) for name, server in servers(make_world()).items()
-        }
+    async with serving(make_world()) as running:
         named = variables(running)
 
         def made_so_far() -> int:
