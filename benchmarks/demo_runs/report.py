@@ -15,7 +15,11 @@ Runs = Mapping[int, Row]
 PARTS = {
     "the gate's": ("loop", "strict", "proposals alike, gate and probation against strict greater"),
     "the proposer's": ("loop", "random", "gate alike, ranked by failing cases against random"),
-    "of these its signals'": ("loop", "shuffled", "gate and ranking alike, own cases against others'"),
+    "the signals'": (
+        "loop",
+        "shuffled",
+        "gate and ranking alike; others' signals may mislead more than none",
+    ),
     "the gate's, on random proposals": ("random", "neither", "proposals alike, gate against strict greater"),
     "the proposer's, without a gate": ("strict", "neither", "no gate in either, ranked against random"),
 }
