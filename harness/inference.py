@@ -367,7 +367,7 @@ class Inference:
     @property
     def deterministic(self) -> bool:
         """Whether the agent says that it answers the same question always the same."""
-        return self._agent(max_steps=1).deterministic
+        return self.agent(max_steps=1).deterministic
 
     def hashes(
         self,
@@ -382,7 +382,7 @@ class Inference:
         briefer = make_briefer(
             skills,
             prompts,
-            agent=self._agent(max_steps),
+            agent=self.agent(max_steps),
             max_steps=max_steps,
             skill_mode=skill_mode,
             grader=self.dependencies.get("grader"),
@@ -390,7 +390,8 @@ class Inference:
         asked = (self.questions[name] for name in question_ids)
         return briefed_hashes(briefer, self.dependencies["tool_dispatch_fn"], asked)
 
-    def _agent(self, max_steps: int) -> Agent:
+    def agent(self, max_steps: int) -> Agent:
+        """An agent like those that answer, to look at."""
         llm, factory = (self.dependencies.get(name) for name in ("llm", "agent_factory"))
         decoding = self.dependencies.get("decoding") or {}
         return _agent_maker(llm, factory, max_steps, decoding, asyncio.Event())("")

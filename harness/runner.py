@@ -34,7 +34,7 @@ from core.protocols import (
 )
 from core.questions import load_benchmark, stratified_sample
 from core.types import GeneratedQuestion
-from .assembly import Players, assemble, missing_players, seed_of
+from .assembly import Players, assemble, missing_players, seed_of, who_plays
 from .baseline import first_state, with_baseline
 from .budget import BudgetExhausted, spent_by
 from harness.checkpoint import (
@@ -209,6 +209,7 @@ def tell_baseline(parts: Parts, state: TrainState) -> None:
 async def train_with(parts: Parts, checkpoint: Checkpoint | None) -> TrainResult:
     """Trains to the end, or until the budget is spent. checkpoint: `None` for a new run."""
     state, keeper = take_up(parts, checkpoint)
+    await note(parts, "players", who_plays(parts), epoch=0)
     try:
         if state.best is None:
             seed = seed_of(parts.paths.workspace_dir, parts.paths.store_dir)

@@ -229,6 +229,34 @@ def test_without_git_or_repository_a_run_notes_no_commit(tmp_path, monkeypatch, 
     assert {row["git_sha"] for row in query(tmp_path / "run", "SELECT git_sha FROM _runs")} == {None}
 
 
+def players_of(folder):
+    (row,) = query(folder, "SELECT payload FROM _events WHERE event_type = 'players' AND run_id = 'sim'")
+    return json.loads(row["payload"])
+
+
+def test_a_run_records_who_played_each_part(trained):
+    told = players_of(trained[0])
+    agent = WORLD.agent()
+    assert told["agent"] == {
+        "name": "SimulatedAgent",
+        "model": None,
+        "fingerprint": agent.fingerprint,
+        "deterministic": False,
+    }
+    assert told["proposer"] == {"name": WORLD.proposer(MIXED).name, "model": None}
+    assert (told["evolver"], told["judge"], told["gate"]) == (None, None, {"name": "gate_decision"})
+
+
+def test_models_that_play_are_recorded_by_name(tmp_path):
+    config = make_config(tmp_path / "run", WORLD, **SMALL, max_rollouts=1)
+    evolver, judge = WORLD.evolver_llm(MIXED), WORLD.judge_llm()
+    models = {"proposer": None, "evolve_llm": evolver, "judge_llm": judge}
+    make_runner(config, WORLD, **models).run()
+    told = players_of(tmp_path / "run")
+    assert told["proposer"]["model"] == evolver.model
+    assert (told["evolver"], told["judge"]) == ({"model": evolver.model}, {"model": judge.model})
+
+
 def test_runner_infer(trained):
     runner, folder = of_mode(trained, mode="infer")
     result = runner.run()
