@@ -10,6 +10,7 @@ __all__ = ['Category', 'CATEGORIES', 'REGRESSED', 'PERSISTENT_FAIL', 'IMPROVED',
 
 # %% ../nbs/10_momentum.ipynb #e1e500c9
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict, get_args
@@ -17,6 +18,7 @@ from typing import Annotated, Any, Literal, TypedDict, get_args
 from loguru import logger
 from pydantic import BaseModel, BeforeValidator
 
+from core.agent.markdown import MOMENTUM_MARKER
 from core.agent.prompts import PromptDirectory
 from core.agent.skills import SkillError
 from core.evolution.json_reply import extract_json_from_response
@@ -127,16 +129,14 @@ def format_comparison_pairs(pairs: Iterable[ComparisonPair]) -> str:
     return "\n\n".join(parts)
 
 # %% ../nbs/10_momentum.ipynb #eb833f8b
-def _block(text: str, source: str) -> tuple[int, int] | None:
-    """Where the block begins and ends, `None` for a text without one. Raises `SkillError`."""
-    start, end = text.find(MOMENTUM_START), text.find(MOMENTUM_END)
-    if start < 0 and end < 0:
-        return None
-    if not 0 <= start < end or text.count(MOMENTUM_START) + text.count(MOMENTUM_END) > 2:
+def _markers(text: str, source: str) -> list[re.Match[str]]:
+    """The two comments around the block, however they are spaced; none in a text without one. Raises `SkillError`."""
+    found = list(MOMENTUM_MARKER.finditer(text))
+    if found and [marker[1] for marker in found] != ["start", "end"]:
         raise SkillError(
             f"{source}: keep one `{MOMENTUM_START}` and one `{MOMENTUM_END}` after it, or neither"
         )
-    return start, end + len(MOMENTUM_END)
+    return found
 
 # %% ../nbs/10_momentum.ipynb #58a71931
 def _evened(guidance: str) -> str:
@@ -148,8 +148,8 @@ def read_guidance(text: str, *, source: str = "skill text") -> str:
 
     Raises `SkillError` naming `source` when the comments around it do not make one block.
     """
-    block = _block(text, source)
-    return _evened(text[slice(*block)][len(MOMENTUM_START) : -len(MOMENTUM_END)]) if block else ""
+    markers = _markers(text, source)
+    return _evened(text[markers[0].end() : markers[1].start()]) if markers else ""
 
 # %% ../nbs/10_momentum.ipynb #d6ca5d3c
 def with_guidance(text: str, guidance: str, *, source: str = "skill text") -> str:
@@ -157,21 +157,22 @@ def with_guidance(text: str, guidance: str, *, source: str = "skill text") -> st
 
     Raises `SkillError` as `read_guidance` does, `ValueError` for guidance that holds one of the comments.
     """
-    if MOMENTUM_START in guidance or MOMENTUM_END in guidance:
+    if MOMENTUM_MARKER.search(guidance):
         raise ValueError(f"{source}: guidance can not hold the comments that enclose it")
-    block = _block(text, source)
+    markers = _markers(text, source)
+    before, after = (text[: markers[0].start()], text[markers[1].end() :]) if markers else (text, "")
     line_end = "\r\n" if 2 * text.count("\r\n") > text.count("\n") else "\n"
     if not guidance.strip():
-        return _without(text, block, line_end) if block else text
+        return _joined(before, after, line_end) if markers else text
     lines = line_end.join([MOMENTUM_START, *_evened(guidance).split("\n"), MOMENTUM_END])
-    if block:
-        return text[: block[0]] + lines + text[block[1] :]
+    if markers:
+        return before + lines + after
     return text.rstrip("\r\n") + 2 * line_end + lines + line_end
 
 # %% ../nbs/10_momentum.ipynb #aca5d0d7
-def _without(text: str, block: tuple[int, int], line_end: str) -> str:
-    """The text without its block, a blank line between what stood before and after it."""
-    before, after = text[: block[0]].rstrip("\r\n"), text[block[1] :].lstrip("\r\n")
+def _joined(before: str, after: str, line_end: str) -> str:
+    """What stood before and after a block, with a blank line between."""
+    before, after = before.rstrip("\r\n"), after.lstrip("\r\n")
     return before + 2 * line_end + after if after else before + line_end
 
 # %% ../nbs/10_momentum.ipynb #7d31f68d

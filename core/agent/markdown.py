@@ -5,7 +5,7 @@ All functions work on text with `\\n` line ends.
 
 import re
 
-MOMENTUM_MARKER = re.compile(r"<!--\s*momentum:(?:start|end)\s*-->")
+MOMENTUM_MARKER = re.compile(r"<!--\s*momentum:(start|end)\s*-->")
 MOMENTUM_BLOCK = re.compile(r"<!--\s*momentum:start\s*-->.*?(?:<!--\s*momentum:end\s*-->|\Z)", re.DOTALL)
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)

@@ -362,8 +362,20 @@ def test_comments_that_make_no_block_name_the_file_and_change_nothing(comments):
             use(f"{SKILL}\n{comments}\n", source="order.md")
 
 
+@pytest.mark.parametrize("spaced", ["<!--momentum:{}-->", "<!--  momentum:{}  -->", "<!--\nmomentum:{}\n-->"])
+def test_a_block_is_one_however_its_comments_are_spaced(spaced):
+    start, end = (spaced.format(side) for side in ("start", "end"))
+    loose = f"{SKILL}\n{start}\n- Look twice.\n{end}\n"
+    strict = f"{SKILL}\n{MOMENTUM_START}\n- Look twice.\n{MOMENTUM_END}\n"
+    assert read_guidance(loose) == "- Look twice."
+    for guidance in ("- Ask.", ""):
+        assert with_guidance(loose, guidance) == with_guidance(strict, guidance)
+    with pytest.raises(SkillError, match="keep one"):
+        with_guidance(loose + strict, "- Ask.")
+
+
 def test_guidance_can_not_end_its_own_block():
-    for comment in (MOMENTUM_START, MOMENTUM_END):
+    for comment in (MOMENTUM_START, MOMENTUM_END, "<!--momentum:end-->"):
         with pytest.raises(ValueError, match=r"order\.md"):
             with_guidance(SKILL, f"- Look.\n{comment}", source="order.md")
 
