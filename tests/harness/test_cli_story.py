@@ -61,8 +61,7 @@ def test_the_commands_of_one_run_agree_with_each_other(told, tmp_path):
         *("--version", best.skills, "--eval-run-id", evaluated[best.skills]["run_id"], "--name", "good"),
     )
     assert promoted["skills_version"] == best.skills
-    second = told("train", "--start-from", "good", "--workspace-dir", "second", "--run-id", "two")
-    assert second["status"] == "completed"
+    assert (tmp_path / "store" / "seeds" / "good").is_dir()
 
     exported = told("export", "agent-skills")
     assert exported["version"] == best.skills
@@ -72,5 +71,5 @@ def test_the_commands_of_one_run_agree_with_each_other(told, tmp_path):
     assert any(line in text for line in lines for text in texts)
     assert all({"name", "description"} == frontmatter.loads(text).keys() for text in texts)
 
-    report = told("report", "--run-id", "sim")
+    report = told("report")
     assert (report["run_id"], report["accepted"]) == ("sim", len(accepted))

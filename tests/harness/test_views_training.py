@@ -13,7 +13,7 @@ from harness.views import run_summary
 matplotlib.use("Agg")
 
 SMALL = [
-    *("--epochs", "4", "--run-id", "sim", "--batch-size", "20", "--val-size", "24", "--test-size", "16"),
+    *("--epochs", "20", "--run-id", "sim", "--batch-size", "20", "--val-size", "24", "--test-size", "16"),
     *("--gate-max-questions", "10", "--holdout-every", "1"),
 ]
 
