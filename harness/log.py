@@ -149,15 +149,17 @@ class _OpenRun:
 
     def _begin(self, writer, run_id, git_sha=None, config_snapshot=None, *, owns_writer: bool) -> None:
         self.run_id, self._writer, self._owns_writer = check_run_id(run_id), writer, owns_writer
+        self._git_sha = git_sha
         config = None if config_snapshot is None else storable(config_snapshot)
         first = "INSERT OR IGNORE INTO _runs (run_id, git_sha, started_at, config) VALUES (?, ?, ?, ?)"
         running = "UPDATE _runs SET status = 'running', finished_at = NULL WHERE run_id = ?"
         writer.submit(Statement(first, ((run_id, git_sha, now(), config),)), Statement(running, ((run_id,),)))
 
     def for_run(self, run_id: str) -> "HarnessLog":
-        """The log of another run (an evaluation, a gate) in the same database, through the one writer."""
+        """The log of another run (an evaluation, a gate) of the same code in the same database, through the one
+        writer."""
         other = object.__new__(type(self))  # `__init__` would open the file a second time
-        other._begin(self._writer, run_id, owns_writer=False)
+        other._begin(self._writer, run_id, self._git_sha, owns_writer=False)
         return other
 
     def set_run_versions(self, run_id: str, skills: str, prompts: str, questions_ref: str) -> None:

@@ -213,7 +213,9 @@ def asks_git_anew():
 
 def test_a_run_notes_the_commit_of_the_code(trained):
     folder, _, _ = trained
-    assert query(folder, "SELECT git_sha FROM _runs WHERE run_id = 'sim'") == [{"git_sha": code_commit()}]
+    for run_id in ("sim", "sim_baseline", "sim_e1_R"):
+        (row,) = query(folder, "SELECT git_sha FROM _runs WHERE run_id = ?", run_id)
+        assert row["git_sha"] == code_commit()
 
 
 @pytest.mark.parametrize("missing", ["git", "repository"])
