@@ -110,10 +110,9 @@ def _test_heading(gain: Gain | None) -> list[str]:
     return [f"Test, {compared.n} questions of {compared.groups} videos, sealed until training was over:"]
 
 # %% ../nbs/15j_ending.ipynb #309be71b
-def what_changed(
-    db_path: str | Path, metrics: pd.DataFrame, store_dir: str | Path | None
-) -> VersionDiff | None:
-    """The skills that training began with against the best ones; `None` while there is no baseline."""
+def what_changed(db_path: str | Path, run_id: str, store_dir: str | Path | None = None) -> VersionDiff | None:
+    """The skills that a run began with against those that it delivered; `None` before its final test."""
+    metrics = read_dual_metric(db_path, run_id)
     first, best = metrics[metrics["phase"] == "baseline"], metrics[metrics["phase"] == "final"]
     if first.empty or best.empty:
         return None
@@ -121,36 +120,24 @@ def what_changed(
     return skill_diff(db_path if store_dir is None else store_dir, *pair)
 
 
-def ending(
-    db_path: str | Path,
-    run_id: str | None = None,
-    *,
-    store_dir: str | Path | None = None,
-    control: Control | None = None,
-) -> str:
+def ending(db_path: str | Path, run_id: str | None = None, *, control: Control | None = None) -> str:
     """The last screen of a run (the one begun last, unless named). control: see `measure_control`.
 
-    Raises `LogError` without a database, `ValueError` for a run that is not in it, `StoreError` when a version
-    is not in the store.
+    Raises `LogError` without a database, `ValueError` for a run that is not in it.
     """
     run = chosen_run(db_path, run_id)
-    rollouts, metrics = rollouts_frame(db_path, run), read_dual_metric(db_path, run)
     gates, gain, by_luck = gates_frame(db_path, run), measured_gain(db_path, run), luck(db_path, run)
-    paid = {row["purpose"]: int(row["rollouts"]) for row in rollouts.to_dict("records")}
+    paid = {row["purpose"]: int(row["rollouts"]) for row in rollouts_frame(db_path, run).to_dict("records")}
     training = sum(paid.values()) - paid.get("test", 0)
-    diff = what_changed(db_path, metrics, store_dir)
-    changed = (
-        [] if diff is None else ["WHAT TRAINING CHANGED IN THE SKILL FILES", "", str(diff) or "nothing", ""]
-    )
     return "\n".join(
         [
-            *changed,
-            f"RUN {run}: {run_row(Path(db_path), run)['status']}",
+            f"Run {run}: {run_row(Path(db_path), run)['status']}",
             "",
             _line("rollouts of training", training, f"and {paid.get('test', 0)} of the final test"),
             *edit_lines(gates, by_luck),
             "",
-            "Validation (it chose the best skills, so it flatters): " + validation_line(metrics),
+            "Validation (it chose the best skills, so it flatters): "
+            + validation_line(read_dual_metric(db_path, run)),
             "",
             *_test_heading(gain),
             *gain_lines(gain, training, control),

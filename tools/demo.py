@@ -23,7 +23,7 @@ from core.tree.environment import TreeEnvironment
 from harness.config import RunConfig, load_config, read_yaml
 from harness.console import INTERRUPTED, CountingExecutor, handling_signals, prepare_console, run_to_end
 from harness.control import measure_control, read_control
-from harness.ending import ending
+from harness.ending import ending, what_changed
 from harness.init import CONFIG_NAME, init_experiment
 from harness.observation import read_dual_metric
 from harness.pools import build_pools, cut_of
@@ -162,7 +162,11 @@ async def run(config: RunConfig, build: Build, tactics: Sequence[str]) -> None:
         print("control: each tactic alone on the diagnosis questions, then the best for each type on test\n")
         control = await measure_control(config, build, tactics)
     db_path = Path(config.workspace_dir) / "harness.db"
-    print(ending(db_path, config.run_id, store_dir=config.store_dir, control=control))
+    diff = what_changed(db_path, config.run_id, config.store_dir)
+    print(
+        f"What training changed in the skill files:\n\n{diff}\n\n"
+        + ending(db_path, config.run_id, control=control)
+    )
     page = write_report(
         db_path, db_path.with_name("report.html"), run_id=config.run_id, store_dir=config.store_dir
     )

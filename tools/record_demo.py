@@ -1,9 +1,10 @@
 """Records the demo's training run, so that it can be replayed without the model: `python -m tools.record_demo`.
 
 Trains as configs/demo.yaml says, with the embedded model (answers of earlier runs are kept on disk, so again is
-quick), and writes to data/demo/recorded: `scores.json.gz`, every score that the model gave, and `decisions.json`,
-what the run decided with them. Then replays the run and compares. To be done again whenever questions, films, loop,
-gate or configs/demo.yaml change what a run asks; `tests/project/test_demo_replay.py` says when that is so.
+quick), and measures the control. Into data/demo/recorded go `scores.json.gz`, every score that the model gave in
+training; `decisions.json`, what the run decided with them; `screen.txt`, its last screen, for the README. Then the
+run is replayed and compared. To be done again whenever questions, films, loop, gate or configs/demo.yaml change what
+a run asks; `tests/project/test_demo_replay.py` says when that is so.
 """
 
 import asyncio
@@ -20,9 +21,12 @@ from core.adapters.memo import MemoScorer
 from core.adapters.recorded_scores import RecordedScorer, ScoreRecorder
 from core.adapters.telemetry import NullTelemetry
 from core.agent.prompts import DEFAULT_PROMPTS_DIR
+from core.agent.tactics import TACTICS
 from core.protocols import TextScorer
 from core.text_hash import sha256_of
 from harness.config import RunConfig, build_config, read_yaml
+from harness.control import measure_control
+from harness.ending import ending
 from harness.from_config import agent_of, environment_of, proposer_of
 from harness.log import RunIds, rows_of_run
 from harness.progress import edit_in_words, events_so_far
@@ -32,7 +36,8 @@ from harness.workspace import load_manifest
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / "data" / "demo"
-SCORES, DECISIONS = DEMO / "recorded" / "scores.json.gz", DEMO / "recorded" / "decisions.json"
+RECORDED = DEMO / "recorded"
+SCORES, DECISIONS, SCREEN = (RECORDED / name for name in ("scores.json.gz", "decisions.json", "screen.txt"))
 
 
 def demo_config(folder: Path) -> RunConfig:
@@ -76,27 +81,33 @@ def _told(event: Mapping[str, Any]) -> dict[str, Any]:
     return {**place, **facts, **({"edits": edits} if edits else {})}
 
 
-async def train_with(scorer: TextScorer) -> dict[str, Any]:
-    """The decisions of a whole run in a folder that is thrown away."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = demo_config(Path(folder))
-        await runner_with(config, scorer).train()
-        return decisions_of(config)
+async def train_with(config: RunConfig, scorer: TextScorer) -> dict[str, Any]:
+    """The decisions of a whole run."""
+    await runner_with(config, scorer).train()
+    return decisions_of(config)
 
 
-async def record() -> None:
+async def record(folder: Path) -> None:
+    """Writes scores and decisions of a run in a folder, and its last screen."""
+    config = demo_config(folder / "run")
     with LocalScorer(workers=2) as model, MemoScorer(model) as memo:
         recorder = ScoreRecorder(memo)
-        decisions = await train_with(recorder)
-    SCORES.parent.mkdir(exist_ok=True)
+        decisions = await train_with(config, recorder)
+        control = await measure_control(config, lambda config: runner_with(config, memo), list(TACTICS))
+    RECORDED.mkdir(exist_ok=True)
     recorder.write(SCORES)
     DECISIONS.write_text(json.dumps(decisions, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if await train_with(RecordedScorer.read(SCORES)) != decisions:
+    screen = ending(Path(config.workspace_dir) / "harness.db", control=control)
+    SCREEN.write_text(screen + "\n", encoding="utf-8")
+    if await train_with(demo_config(folder / "replay"), RecordedScorer.read(SCORES)) != decisions:
         sys.exit("the replay decided otherwise than the run that was recorded")
-    print(
-        f"{len(recorder.scores)} scores and {len(decisions['events'])} decisions are recorded, and replay alike"
-    )
+    print(f"{screen}\n\n{len(recorder.scores)} scores, {len(decisions['events'])} decisions: replayed alike")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(record(Path(folder)))
 
 
 if __name__ == "__main__":
-    asyncio.run(record())
+    main()

@@ -52,7 +52,7 @@ def recorded() -> dict:
 
 def end_screen(told: str) -> str:
     """What stands after the diff, without how long it took."""
-    return told[told.index("RUN demo") : told.index("The whole run on one page")]
+    return told[told.index("Run demo") : told.index("The whole run on one page")]
 
 
 @pytest.fixture(scope="module")
