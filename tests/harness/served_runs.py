@@ -99,13 +99,14 @@ def _die() -> None:
 
 
 def _dies_after_calls(part_of_scope: str, calls: int) -> mock._patch:
-    """Killed when so many calls of such scopes have been answered and one more is begun."""
+    """Killed soon after so many calls of such scopes, when one more is begun: others are in flight."""
     real, left = KeptProvider.chat, [calls]
 
     async def chat(self, messages, **options):
         if part_of_scope in self._scope:
             left[0] -= 1
             if left[0] < 0:
+                await asyncio.sleep(0.01)  # the others have sent their calls, and none has its reply yet
                 _die()
         return await real(self, messages, **options)
 
