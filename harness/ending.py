@@ -47,7 +47,7 @@ def edit_lines(gates: pd.DataFrame, by_luck: NullAccepts | None) -> list[str]:
     confirmed, provisional = (int(verdicts.get(f"ACCEPT_{kind}", 0)) for kind in ("CONFIRMED", "PROVISIONAL"))
     waiting = int(fates.get("on probation", 0))
     return [
-        _line("edits judged by the gate", len(gates), "had all been worthless (9 of 10 such runs):"),
+        _line("edits judged by the gate", len(gates), "had all been worthless: mean (9 of 10 such runs)"),
         _line("  accepted", confirmed + provisional, _expected(by_luck, "accepted")),
         _line("    confirmed", confirmed),
         _line("    provisional", provisional),

@@ -59,14 +59,14 @@ def runner_with(config: RunConfig, scorer: TextScorer) -> Runner:
 
 
 def decisions_of(config: RunConfig) -> dict[str, Any]:
-    """What a finished run decided: each event, the skills that it delivered, the answers to the final test."""
+    """What a finished run decided: each event of its epochs, the skills delivered, answers of the final test."""
     db_path = Path(config.workspace_dir) / "harness.db"
     best = load_manifest(Path(config.workspace_dir)).best.skills
     skills = read_version(Path(config.store_dir), "skills", best)
     ids = RunIds(config.run_id)
     tested = {name: rows_of_run(db_path, "predictions", ids.final(name)) for name in ("baseline", "best")}
     return {
-        "events": [_told(event) for event in events_so_far(db_path, config.run_id)],
+        "events": [_told(event) for event in events_so_far(db_path, config.run_id) if event["epoch"]],
         "skills": {name: sha256_of(text.decode()) for name, text in sorted(skills.items())},
         "final test": {name: sum(row["correct"] or 0 for row in rows) for name, rows in tested.items()},
     }
