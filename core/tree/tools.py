@@ -1,5 +1,6 @@
 """The tools with which an agent browses one film. Answers are JSON; a wrong call is a `ToolError`."""
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,7 +62,14 @@ class TreeTools:
         }
 
     def with_prompts(self, prompts: Prompts) -> "TreeTools":
-        """The same tools under other tool prompts, such as a candidate's."""
+        """The same tools under other tool prompts, such as a candidate's.
+
+        Raises what `prompts` raises for one that is not there: it is missed before anything is paid.
+        """
+        condensing = ("view_node", "search_similar") if self._llm is not None else ()
+        looking = ("observe_frame",) if self._vlm is not None else ()
+        for tool, part in itertools.product((*condensing, *looking), ("extract", "verify")):
+            prompts.read(f"{tool}_{part}")
         return self._with(llm=self._llm, vlm=self._vlm, prompts=prompts)
 
     def for_scope(self, scope: str) -> "TreeTools":

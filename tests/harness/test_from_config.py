@@ -12,11 +12,13 @@ from cli_runs import HARNESS, data_flags, environment, query, run, write_data
 from served_runs import serving, variables
 
 from core.adapters.simulated import SimulatedWorld
+from core.agent.prompts import DEFAULT_PROMPTS_DIR
 from harness.budget import spent_by
 from harness.config import RunConfig
 from harness.from_config import Services, environment_of
 from harness.inference import make_briefer
 from harness.log import HarnessLog
+from harness.rollout import PromptTexts
 
 for name in ("adapters", "core"):
     sys.path.append(str(Path(__file__).parents[1] / name))
@@ -191,8 +193,13 @@ async def test_what_tools_ask_is_paid_once_for_each_rollout_and_counts_as_spent(
 
 
 class CandidatePrompts:
+    """All the prompts that there are, or those named, with a text of the candidate's."""
+
+    def __init__(self, *names):
+        self.names = names or tuple(path.name for path in DEFAULT_PROMPTS_DIR.glob("*.md"))
+
     def list(self):
-        return ["system.md", "protocol.md", "view_node_extract.md", "view_node_verify.md"]
+        return list(self.names)
 
     def read(self, name):
         return f"The candidate's {name}"
@@ -210,6 +217,15 @@ async def test_tools_condense_by_the_prompts_that_are_on_trial(tmp_path):
         "The candidate's view_node_extract.md",
         "The candidate's view_node_verify.md",
     ]
+
+
+async def test_a_prompt_that_tools_need_is_missed_before_anything_is_paid(tmp_path):
+    folder, world = write_data(tmp_path / "data", make_world()), make_world()
+    config = RunConfig(trees_dir=str(folder / "trees"))
+    async with FaultServer() as server, opened_films(tmp_path, config, server) as films:
+        tools, prompts = films.tools_for(world.questions[0]), CandidatePrompts("system.md", "protocol.md")
+        with pytest.raises(ValueError, match=r"no prompt view_node_extract\.md; there are protocol, system"):
+            tools.with_prompts(PromptTexts(prompts))
 
 
 class NoSkills:
