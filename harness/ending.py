@@ -6,6 +6,7 @@
 __all__ = ['edit_lines', 'validation_line', 'gain_lines', 'what_changed', 'ending']
 
 # %% ../nbs/15j_ending.ipynb #5ee1f164
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,13 +94,16 @@ def gain_lines(gain: Gain | None, training_rollouts: int, control: Control | Non
     return lines if control is None else [*lines, *_control_lines(control)]
 
 
+_INDENTED = {"initial_indent": "    ", "subsequent_indent": "     "}
+
+
 def _control_lines(control: Control) -> list[str]:
     against = control.after_minus_control
     chosen = ", ".join(f"{task_type} {tactic}" for task_type, tactic in control.tactics.items())
     compared = f"after minus control: {points(against.difference)} points, {_interval(against)}"
     return [
         _line("  control, one line a type", percent(control.accuracy), compared),
-        f"    (for each type the best line of all on diagnosis: {chosen})",
+        *textwrap.wrap(f"(for each type the best on diagnosis: {chosen})", 90, **_INDENTED),
     ]
 
 # %% ../nbs/15j_ending.ipynb #bafb4c5e

@@ -128,13 +128,20 @@ def _models(calls: pd.DataFrame, *roles: str) -> str:
 # %% ../nbs/15a_report.ipynb #dfb87f51
 _CHOOSES = (
     "the embedded model, which only chooses: the line of a skill that fits the question, and the option that fits "
-    "what was found. It is deterministic: the same question and text get the same answer"
+    "what was found"
 )
+_DETERMINISTIC = "; deterministic, so the same question and text get the same answer"
 _LOOKS = "a rule: a line names a tactic, a fixed chain of searches by words"
 
 
-def players(config: Mapping[str, Any], calls: pd.DataFrame, *, simulated: bool) -> list[tuple[str, str]]:
-    """(part, who played it) for every part of a run that a model or a rule may play."""
+def players(
+    config: Mapping[str, Any],
+    calls: pd.DataFrame,
+    *,
+    simulated: bool,
+    recorded: Mapping[str, Any] | None = None,
+) -> list[tuple[str, str]]:
+    """(part, who played it) for every part of a run that a model or a rule may play. recorded: by the run."""
     agents = {"local": _CHOOSES, "openai": "a model behind an OpenAI-compatible endpoint"}
     agent = "a simulated agent" if simulated else agents.get(config.get("agent"), "not recorded")
     judge, evolver = _models(calls, "judge"), _models(calls, "evolver")
@@ -144,8 +151,9 @@ def players(config: Mapping[str, Any], calls: pd.DataFrame, *, simulated: bool) 
     proposer = rule if catalogue else (f"a model: {evolver}" if evolver else unnamed)
     named = _models(calls, "agent")
     looks = [("Where it looks", _LOOKS)] if agent == _CHOOSES else []
+    always = _DETERMINISTIC if recorded and recorded["agent"]["deterministic"] else ""
     return [
-        ("Answers", f"{agent}: {named}" if named else agent),
+        ("Answers", (f"{agent}: {named}" if named else agent) + always),
         *looks,
         (
             "Diagnosis",
@@ -258,7 +266,7 @@ def draw(view: View, db_path: str | Path, run_id: str) -> Picture:
     return Picture(view.title, view.caption, uri, round(figure.get_figwidth() * PIXELS_PER_INCH))
 
 # %% ../nbs/15a_report.ipynb #4b7d633a
-_IN_GATES = {"accepted", "rejected"}  # the table of gates tells these
+_TOLD_ELSEWHERE = {"accepted", "rejected", "players"}  # tables of their own tell these
 
 
 def decisions(db_path: str | Path, run_id: str) -> list[dict[str, str]]:
@@ -271,7 +279,7 @@ def decisions(db_path: str | Path, run_id: str) -> list[dict[str, str]]:
             "why": _ground(event["payload"]),
         }
         for event in events_of(db_path, run_id)
-        if event["event_type"] not in _IN_GATES
+        if event["event_type"] not in _TOLD_ELSEWHERE
     ]
 
 
@@ -317,6 +325,7 @@ def report_content(db_path: str | Path, run_id: str, store_dir: Path | None = No
     by_luck, simulated = luck(db_path, run_id), is_simulated(db_path, run_id)
     paid = int(rollouts.loc[rollouts["purpose"] != "test", "rollouts"].sum())
     unsealed = len(events_of(db_path, run_id, "unsealed"))
+    played = [event["payload"] for event in events_of(db_path, run_id, "players")]
     summary = summary_row(db_path, run_id, gates, by_luck)
     return {
         "run": run_row(Path(db_path), run_id),
@@ -334,7 +343,7 @@ def report_content(db_path: str | Path, run_id: str, store_dir: Path | None = No
         "decisions": decisions(db_path, run_id),
         "changes": changes(db_path, run_id, dual_metric_frame(db_path, run_id), store_dir),
         "pictures": [draw(view, db_path, run_id) for view in VIEWS],
-        "players": players(config, calls, simulated=simulated),
+        "players": players(config, calls, simulated=simulated, recorded=next(iter(played), None)),
         "rollouts": _records(rollouts),
         "calls": _records(calls),
         "config": json.dumps(config, indent=2, ensure_ascii=False) if config else "",
