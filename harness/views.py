@@ -6,7 +6,7 @@
 __all__ = ['Z', 'BLUE', 'ORANGE', 'GREEN', 'SKY', 'RED', 'GREY', 'VERDICTS', 'wilson_interval', 'dual_metric_frame',
            'plot_dual_metric', 'gate_evidence_frame', 'plot_gate_evidence', 'quadrant_pairs_frame', 'plot_quadrants',
            'shadow_gate_frame', 'shadow_accepts', 'plot_shadow_gates', 'holdout_eval_frame', 'plot_holdout', 'of_gate',
-           'gate_decision_of', 'settlement_of_gate', 'answers_frame', 'run_summary', 'skill_diff']
+           'gate_decision_of', 'settlement_of_gate', 'answers_frame', 'plot_luck', 'run_summary', 'skill_diff']
 
 # %% ../nbs/15_views.ipynb #bca7413d
 import math
@@ -230,7 +230,8 @@ def plot_gate_evidence(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
         return _only_words(axis, "no gate was held yet")
     axis = _axis(axis, 5.2, 4.2)
     gates = [gate for _, gate in frame.sort_values("block").groupby(GATE, observed=True)]
-    for gate, apart in zip(gates, np.linspace(-0.2, 0.2, len(gates)), strict=True):
+    reach = 0.2 if len(gates) > 1 else 0.0
+    for gate, apart in zip(gates, np.linspace(-reach, reach, len(gates)), strict=True):
         colour = VERDICTS[gate["verdict"].iloc[-1]][1]
         rollouts = _numbers(gate["rollouts"])
         axis.plot(
@@ -245,6 +246,7 @@ def plot_gate_evidence(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
             axis.plot([], [], "o-", color=colour, markersize=4, label=f"{label} ({count})")
     axis.plot([], [], "_", color="0.4", markersize=10, label="needed to confirm")
     axis.set(xlabel="rollouts of the gate", ylabel="statistic (improved - regressed)")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     return _with_legend(axis)
 
@@ -450,3 +452,22 @@ def answers_frame(db_path: str | Path, pairs: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return _with(pairs.reset_index(drop=True), added, dict.fromkeys(_ANSWERS, "text"))
+
+# %% ../nbs/15_views.ipynb #99cb9aff
+def plot_luck(summary: pd.DataFrame, axis: Axes | None = None) -> Axes:
+    """Edits accepted and kept (dots), and how many would have been, had all been worthless (bars, 90 % of draws).
+
+    summary: of `run_summary`, one run.
+    """
+    if _one_run(summary.reset_index())[["accepted_by_luck", "kept_by_luck"]].isna().to_numpy().any():
+        return _only_words(axis, "what luck would have brought is not known")
+    axis = _axis(axis, 5.2, 1.8)
+    for y, name in enumerate(["kept", "accepted"]):
+        ends = [summary[f"{name}_by_luck_{end}"].iloc[0] for end in ("low", "high")]
+        axis.plot(ends, [y, y], color=GREY, linewidth=7, solid_capstyle="butt")
+        axis.plot(summary[name].iloc[0], y, "o", color=GREEN, markersize=9)
+    axis.set_yticks([0, 1], ["kept", "accepted"])
+    axis.set(ylim=(-0.6, 1.6), xlabel="edits; bar: 90 % of draws, had all been worthless")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_xlim(left=0)
+    return axis
