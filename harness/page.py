@@ -210,7 +210,8 @@ final test are <em>selection accuracy (optimistic)</em>.</p>{% endif %}
 <h3>{{ picture.title }}</h3>
 <div><img src="{{ picture.uri }}" alt="{{ picture.title }}. {{ picture.caption }}"
 style="width:{{ picture.width }}px;max-width:100%;min-width:{{ (picture.width * 0.65) | int }}px"></div>
-<figcaption>{{ picture.caption }}</figcaption></figure>
+<figcaption>{{ picture.caption }}{% if picture.width > 600 %}
+ Where it is wider than the screen, it can be pushed sideways.{% endif %}</figcaption></figure>
 {% endfor %}</div>
 """
 
