@@ -1,7 +1,7 @@
 """The greedy control: keep an edit if accuracy on diagnosis is strictly greater. No gate, no probation.
 
 It is what many systems do, and the reference for what a gate is worth: it also keeps edits that were luck.
-Used by `benchmarks/embedded.py` and, in its first form, by the demo.
+Used by `benchmarks/embedded.py`.
 """
 
 import random
