@@ -63,7 +63,7 @@ def gate_line(event: Mapping[str, Any]) -> str:
         return ""
     else:
         verdict, pairs = "not judged", _REASONS.get(payload["reason"], payload["reason"])
-    head = f"  step {event['step'] + 1}  {event['target']:<20} {verdict:<11} {pairs:<12}  "
+    head = f"  step {event['step']}  {event['target']:<20} {verdict:<11} {pairs:<12}  "
     return head + textwrap.shorten(words, max(20, WIDTH - len(head)), placeholder=" ...")
 
 # %% ../nbs/15h_progress.ipynb #7230e5b4
