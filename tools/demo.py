@@ -152,8 +152,9 @@ async def run(config: RunConfig, build: Build, tactics: Sequence[str]) -> None:
     """The whole demo, or what is left of it."""
     from harness.report import write_report  # matplotlib takes a second, and is needed at the end
 
-    started, anew = time.monotonic(), not is_finished(config)
-    if anew:
+    started, trained = time.monotonic(), is_finished(config)
+    shown_again = trained and read_control(config) is not None
+    if not trained:
         print(what_this_is(config))
         logger.enable("harness.pools")
         await train(config, build)
@@ -171,10 +172,10 @@ async def run(config: RunConfig, build: Build, tactics: Sequence[str]) -> None:
         db_path, db_path.with_name("report.html"), run_id=config.run_id, store_dir=config.store_dir
     )
     print(f"\nThe whole run on one page, with figures: {page}")
-    if anew:
-        print(f"It took {(time.monotonic() - started) / 60:.1f} minutes since it was started last.")
-    else:
+    if shown_again:
         print("This run was finished before. To begin anew: make demo FRESH=1")
+    else:
+        print(f"It took {(time.monotonic() - started) / 60:.1f} minutes since it was started last.")
 
 
 def main(folder: Path = FOLDER, build: Build = build, tactics: Sequence[str] = tuple(TACTICS)) -> int:
