@@ -168,9 +168,7 @@ async def run(config: RunConfig, build: Build, tactics: Sequence[str]) -> None:
         f"What training changed in the skill files:\n\n{diff}\n\n"
         + ending(db_path, config.run_id, control=control)
     )
-    page = write_report(
-        db_path, db_path.with_name("report.html"), run_id=config.run_id, store_dir=config.store_dir
-    )
+    page = write_report(db_path, db_path.with_name("report.html"), run_id=config.run_id)
     print(f"\nThe whole run on one page, with figures: {page}")
     if shown_again:
         print("This run was finished before. To begin anew: make demo FRESH=1")
