@@ -91,8 +91,16 @@ def _answer_problem(question: GeneratedQuestion) -> str:
     if len(set(texts.values())) < len(texts):
         return "options: two of them are the same"
     if question.answer not in texts:
-        return f"answer: {question.answer!r} is not the letter of an option ({', '.join(texts)})"
+        problem = f"answer: {question.answer!r} is not the letter of an option ({', '.join(texts)})"
+        return problem + _meant_letter(question.answer, texts)
     return ""
+
+
+def _meant_letter(answer: str, texts: Mapping[str, str]) -> str:
+    """The mend for an answer that is the text of an option instead of its letter."""
+    said = answer.strip().casefold()
+    meant = [letter for letter, text in texts.items() if text.casefold() == said]
+    return f"; that is option {meant[0]}: write {meant[0]}" if meant else ""
 
 
 def _number_problem(answer: str) -> str:

@@ -183,7 +183,10 @@ def test_row_numbers_that_pandas_wrote_are_ignored(tmp_path):
 # What is wrong with one item, and what is said about it.
 BAD_ITEMS = [
     ({"answer": "E"}, "question 'bad': answer: 'E' is not the letter of an option (A, B, C, D)"),
-    ({"answer": "a hat"}, "question 'bad': answer: 'a hat' is not the letter of an option"),
+    (
+        {"answer": "a hat"},
+        "question 'bad': answer: 'a hat' is not the letter of an option (A, B, C, D); that is option B: write B",
+    ),
     ({"answer": None}, "answer: is missing"),
     ({"options": None}, "options: is missing"),
     ({"options": ["alone"]}, "question 'bad': options: a choice question needs at least two, found 1"),

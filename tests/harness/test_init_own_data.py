@@ -57,7 +57,7 @@ def test_the_broken_question_and_the_broken_tree_are_told_by_file_item_and_mend(
         "harness: questions.csv and its trees: 2 problems, nothing was made; mend, or go on without these "
         "items with --skip-broken:",
         "  - questions.csv: line 9: question 'ramen_stream_said1': answer: 'green stuff so mum is happy' is "
-        "not the letter of an option (A, B, C, D)",
+        "not the letter of an option (A, B, C, D); that is option D: write D",
         f"  - {Path('trees', 'dash_a7.json')}: node 'e3': its child 'm80' does not exist; node 'm08': has "
         "level 3 but is nobody's child (11 questions of it)",
     ]
