@@ -10,7 +10,6 @@ the model's scores kept on disk. The runs' folders are kept in `runs/`, the rows
 """
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from loguru import logger
 from benchmarks.demo_runs.arms import ARMS
 from benchmarks.demo_runs.report import report
 from benchmarks.demo_runs.study import NotYet, is_done, read_rows, run_all, tasks_of
-from harness.config import load_config
+from harness.config import build_config, read_yaml
 
 RESULTS = Path(__file__).parents[1] / "results" / "demo_runs.json"
 
@@ -44,7 +43,7 @@ def main() -> int:
 
     logger.remove()
     logger.add(sys.stderr, level="WARNING")
-    demo = load_config(arguments.config, environment={}, env_file=os.devnull)
+    demo = build_config(read_yaml(arguments.config))
     failed: list[str] = []
     for arm in dict.fromkeys(arguments.arm):
         rows = read_rows(arguments.results)

@@ -21,7 +21,7 @@ from core.evolution.gate_types import GateEvidence, GateParams, PairResult
 from core.evolution.types import CaseSample, Edit, SkillCasePack
 from core.types import GeneratedQuestion
 from harness.budget import BudgetExhausted
-from harness.config import load_config
+from harness.config import build_config, read_yaml
 from harness.from_config import RunModel
 from harness.summary import select
 
@@ -36,7 +36,7 @@ def at_the_projects_root(monkeypatch):
 
 @pytest.fixture
 def demo():
-    return load_config("configs/demo.yaml", environment={}, env_file="no-such-file")
+    return build_config(read_yaml(Path("configs/demo.yaml")))
 
 
 @pytest.fixture

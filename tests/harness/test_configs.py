@@ -17,16 +17,17 @@ def in_the_repository(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
-def config_of(name, **changes):
+def config_of(name, folder):
+    places = {"workspace_dir": str(folder / "workspace"), "store_dir": str(folder / "store")}
     return load_config(
-        f"configs/{name}.yaml", cli={"mode": "train", **changes}, environment={}, env_file="none"
+        f"configs/{name}.yaml", cli={"mode": "train", **places}, environment={}, env_file="none"
     )
 
 
 @pytest.mark.parametrize("name", ["demo", "openai"])
-def test_configurations_cut_the_demo_data_into_its_committed_pools(name):
+def test_configurations_cut_the_demo_data_into_its_committed_pools(name, tmp_path):
     questions = load_benchmark("data/demo/questions")
-    config = config_of(name)
+    config = config_of(name, tmp_path)
     assert config.n_task_types == len({question.task_type for question in questions})
     assert (
         build_pools(questions, cut_of(config)).ids()
@@ -35,7 +36,7 @@ def test_configurations_cut_the_demo_data_into_its_committed_pools(name):
 
 
 def test_the_demo_needs_no_endpoint_whatever_the_environment_holds(tmp_path):
-    config = config_of("demo", workspace_dir=str(tmp_path / "workspace"), store_dir=str(tmp_path))
+    config = config_of("demo", tmp_path)
     named = {f"{role}_LLM_MODEL": "never asked" for role in ("AGENT", "EVOLVE", "JUDGE")}
     runner = Runner.from_config(config, variables=named)
     assert runner._services.endpoints.opened == []
