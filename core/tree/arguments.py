@@ -1,5 +1,6 @@
 """The tools and what each takes. One model per tool checks calls and describes them."""
 
+import functools
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -92,6 +93,7 @@ def signature(name: str) -> str:
     return f"{name}({', '.join(_argument(key, info) for key, info in schema.items())})"
 
 
+@functools.cache  # asked once for each rollout; pydantic builds the schema anew each time
 def describe_tool(name: str) -> str:
     """A tool as a Markdown item: call, purpose, and each argument's meaning."""
     tool = TOOLS[name]
