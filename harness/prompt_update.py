@@ -259,6 +259,8 @@ def after_trial(state: TrainState, *, kept: bool, reason: str, improved: int, re
 # %% ../nbs/12a_prompt_update.ipynb #865f0cf4
 async def update_prompts(parts: Parts, state: TrainState) -> TrainState:
     """Phase 7: system and tool prompts from the cases of the whole epoch, as a new version of the prompts."""
+    if not {"system", "tools"} & set(parts.config.evolve_targets.split("+")):
+        return state
     if parts.evolve_llm is None:
         return await _without_llm(parts, state, "prompts")
     records = await propose_prompts(parts, state)

@@ -104,6 +104,13 @@ async def test_without_a_model_guidance_and_prompts_are_skipped_and_the_reason_i
     assert noted == {"momentum": '{"reason": "no_llm"}', "prompts": '{"reason": "no_llm"}'}
 
 
+async def test_nothing_is_noted_of_prompts_that_are_not_to_be_trained(lab):
+    lab = lab.with_config(evolve_targets="skills")
+    state = await started(lab, system_pack("d-order-01"))
+    assert await update_prompts(lab.parts, state) == state
+    assert lab.log.query("SELECT phase FROM _events WHERE event_type = 'proposal_skipped'") == []
+
+
 async def test_momentum_can_be_switched_off(lab):
     lab = lab.with_evolver(guidance=GUIDANCE).with_config(momentum=False)
     state = await started(lab)
