@@ -181,6 +181,17 @@ def model_variables(env_file: str | Path = ".env") -> dict[str, str]:
     return from_file | os.environ
 
 # %% ../nbs/14c_from_config.ipynb #5bd1cce8
+_WITHOUT = {
+    "AGENT_LLM": "agent: or set `agent: local`; then a small model that needs no endpoint answers",
+    "EVOLVE_LLM": (
+        "proposer: or set `proposer: catalogue`; then edits are chosen from a Markdown file of lines, which "
+        "`catalogue` names (see data/demo/catalogue.md)"
+    ),
+    "JUDGE_LLM": "soft_metric: or set `soft_metric: false`; then rules alone judge rollouts",
+}
+"""What can be done without a model for a role."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Endpoints:
     """Makes the providers of a run. variables: where endpoints and keys are."""
@@ -215,7 +226,8 @@ class Endpoints:
                 tokens_per_minute=config.tokens_per_minute,
             )
         except ValueError as error:
-            raise ConfigError("endpoints", [str(error)]) from None
+            other_way = [] if self.named(prefix) or prefix not in _WITHOUT else [_WITHOUT[prefix]]
+            raise ConfigError("endpoints", [str(error), *other_way]) from None
         self.opened.append(made)
         return made
 
