@@ -42,9 +42,14 @@ def _single_line(name: str, task_type: str, tactic: str) -> str:
     return f"---\n{front}---\n\n## Where to look\n\n- Any question. -> {tactic}\n"
 
 # %% ../nbs/15i_control.ipynb #5090306f
+def _folder(workspace_dir: Path) -> Path:
+    """Where the control of a run lies: beside the run's workspace."""
+    return workspace_dir.with_name("control")
+
+
 def control_config(config: RunConfig) -> RunConfig:
-    """The configuration of a run's control, beside the run's workspace."""
-    folder = Path(config.workspace_dir).with_name("control")
+    """The configuration of a run's control."""
+    folder = _folder(Path(config.workspace_dir))
     places = {"workspace_dir": str(folder / "workspace"), "store_dir": str(folder / "store")}
     return dataclasses.replace(config, **places, mode="eval", run_id="control", start_from="", version="")
 
@@ -117,7 +122,8 @@ async def measure_control(
     build: makes a runner of a configuration. tactics: those to choose among. Raises `RuntimeError` before the
     final test, so that the test pool stays closed until then.
     """
-    if not _final_rows(config):
+    db_path = Path(config.workspace_dir) / "harness.db"
+    if not _final_rows(db_path, config.run_id):
         raise RuntimeError(f"{config.workspace_dir}: the final test comes first; finish the training run")
     runner = build(control_config(config))
     task_types = sorted({question.task_type for question in runner.questions})
@@ -131,7 +137,7 @@ async def measure_control(
             test = [question.question_id for question in parts.pools.test]
             await _answered(parts, version, test, sealed=True)
             parts.log.log_event(_CHOSEN, {"version": version, "tactics": chosen}, epoch=0)
-    return read_control(config)
+    return read_control(db_path, config.run_id)
 
 
 async def _answered(
@@ -142,26 +148,29 @@ async def _answered(
     return result.correctness
 
 
-def _final_rows(config: RunConfig) -> dict[str, dict]:
+def _final_rows(db_path: Path, run_id: str) -> dict[str, dict]:
     """Question id -> the row of the final test with the trained skills."""
-    db_path = Path(config.workspace_dir) / "harness.db"
-    rows = rows_of_run(db_path, "predictions", RunIds(config.run_id).final("best"))
+    rows = rows_of_run(db_path, "predictions", RunIds(run_id).final("best"))
     return {row["question_id"]: row for row in rows}
 
 # %% ../nbs/15i_control.ipynb #95fd4e1c
-def read_control(config: RunConfig) -> Control | None:
-    """The control of a run, `None` while it is not measured."""
-    db_path = Path(control_config(config).workspace_dir) / "harness.db"
-    if not db_path.exists():
+def read_control(db_path: Path, run_id: str) -> Control | None:
+    """The control of a run, `None` while it is not measured or the run has not held its final test.
+
+    db_path: the run's own database, in its workspace.
+    """
+    measured = _folder(db_path.resolve().parent) / "workspace" / db_path.name
+    trained = _final_rows(db_path, run_id) if measured.exists() else {}
+    if not trained:
         return None
-    with open_for_reading(db_path) as connection:
+    with open_for_reading(measured) as connection:
         sql = "SELECT payload FROM _events WHERE event_type = ?"
         found = connection.execute(sql, (_CHOSEN,)).fetchone()
     if found is None:
         return None
     payload = json.loads(found["payload"])
-    run_id = RunIds("control").evaluated("eval", payload["version"])
-    return _compared(payload["tactics"], rows_of_run(db_path, "predictions", run_id), _final_rows(config))
+    control_run = RunIds("control").evaluated("eval", payload["version"])
+    return _compared(payload["tactics"], rows_of_run(measured, "predictions", control_run), trained)
 
 
 def _compared(tactics: Mapping[str, str], rows: Sequence[Mapping], trained: Mapping[str, Mapping]) -> Control:

@@ -132,6 +132,10 @@ cut off without a word); all numbers are as they stood then.</p>{% endif %}
 
 <div class="result"><p><strong>{{ result }}</strong></p>
 {% if certainty %}<p>{{ certainty }}</p>{% endif %}
+{% if sides %}<table><tbody>
+{% for side in sides %}<tr><th>{{ side.name }}</th><td class="number">{{ side.accuracy }}</td>
+<td>{{ side.words }}</td></tr>
+{% endfor %}</tbody></table>{% endif %}
 {% for sentence in basis %}<p class="soft">{{ sentence }}</p>{% endfor %}</div>
 <dl class="facts">
 <div><dt>Edits accepted</dt><dd>{{ summary.accepted }} of {{ summary.gates }}

@@ -153,24 +153,20 @@ async def run(config: RunConfig, build: Build, tactics: Sequence[str]) -> None:
     from harness.report import write_report  # matplotlib takes a second, and is needed at the end
 
     started, trained = time.monotonic(), is_finished(config)
-    shown_again = trained and read_control(config) is not None
+    db_path = Path(config.workspace_dir) / "harness.db"
+    measured = trained and read_control(db_path, config.run_id) is not None
     if not trained:
         print(what_this_is(config))
         logger.enable("harness.pools")
         await train(config, build)
-    control = read_control(config)
-    if control is None:
+    if not measured:
         print("control: each tactic alone on the diagnosis questions, then the best for each type on test\n")
-        control = await measure_control(config, build, tactics)
-    db_path = Path(config.workspace_dir) / "harness.db"
+        await measure_control(config, build, tactics)
     diff = what_changed(db_path, config.run_id, config.store_dir)
-    print(
-        f"What training changed in the skill files:\n\n{diff}\n\n"
-        + ending(db_path, config.run_id, control=control)
-    )
+    print(f"What training changed in the skill files:\n\n{diff}\n\n{ending(db_path, config.run_id)}")
     page = write_report(db_path, db_path.with_name("report.html"), run_id=config.run_id)
     print(f"\nThe whole run on one page, with figures: {page}")
-    if shown_again:
+    if measured:
         print("This run was finished before. To begin anew: make demo FRESH=1")
     else:
         print(f"It took {(time.monotonic() - started) / 60:.1f} minutes since it was started last.")

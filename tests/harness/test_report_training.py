@@ -54,7 +54,7 @@ def test_the_report_tells_the_same_luck_and_the_same_gain(trained, tmp_path):
     page = " ".join(page.split())
     assert result.luck.explain() in page
     if result.final.first == result.final.best:
-        assert "Training kept the version it began with" in page
+        assert "The version that training began with is still the best" in page
     else:
         assert f"{100 * result.final.comparison.difference:+.1f} points" in page
         assert f"{100 * result.final.per_1000:+.1f} points per 1,000 rollouts of training" in page
