@@ -238,7 +238,8 @@ def promote(session: Session) -> Told:
 
 # %% ../nbs/16_cli.ipynb #8eb72ee5
 def report(session: Session) -> Told:
-    """One HTML page about a run, and its summary."""
+    """One HTML page about a run, and its last screen."""
+    from harness.ending import ending
     from harness.report import write_report  # pandas and matplotlib, which no other command waits for
     from harness.summary import run_summary
 
@@ -249,10 +250,8 @@ def report(session: Session) -> Told:
     path = write_report(db_path, target, run_id=run_id, store_dir=config.store_dir or None)
     summary = run_summary(db_path, run_id).iloc[-1]
     facts = json.loads(summary.to_json(date_format="iso"))
-    lines = [f"{name}: {value}" for name, value in facts.items() if value is not None]
-    return Told(
-        "\n".join([*lines, f"report: {path}"]), {**facts, "run_id": summary.name, "report": str(path)}
-    )
+    text = f"{ending(db_path, summary.name)}\n\nThe whole run on one page, with figures: {path}"
+    return Told(text, {**facts, "run_id": summary.name, "report": str(path)})
 
 
 def export(session: Session) -> Told:
