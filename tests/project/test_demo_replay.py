@@ -107,10 +107,27 @@ def test_test_questions_are_answered_after_training_and_the_control_apart_from_i
     assert max(one["timestamp"] for one in trained) <= min(one["timestamp"] for one in controls)
 
 
+def test_harness_report_tells_the_demos_last_screen(finished):
+    harness = [sys.executable, "-c", "import sys; from harness.cli import main; sys.exit(main())"]
+    report = [*harness, "report", "--config", str(finished[0] / "harness.yaml")]
+    told = subprocess.run(report, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=True)
+    assert end_screen(told.stdout) == end_screen(finished[1])
+
+
+def test_the_readmes_figure_is_drawn_alike_again(finished):
+    config = record_demo.demo_config(finished[0])
+    drawn = record_demo.figure_of(config)
+    assert drawn.startswith(b"<?xml")
+    assert record_demo.figure_of(config) == drawn
+
+
 def test_report_says_who_played_and_stands_where_the_last_line_says(finished):
     page = Path(re.search(r"The whole run on one page, with figures: (\S+)", finished[1])[1])
     text = page.read_text(encoding="utf-8")
     assert "no model wrote them" in text
+    assert re.search(
+        r"control: one line a type</th><td class=\"number\">\d+\.\d %</td>\s*<td>after minus control", text
+    )
     assert "the embedded model" in text
 
 
