@@ -64,7 +64,7 @@ def readme() -> str:
     notebook.metadata["language_info"] = {"name": "python"}
     text, _ = MarkdownExporter().from_notebook_node(notebook)
     text = re.sub(r"(?m)^#\|.*\n|^# \|.*\n", "", text)
-    text = text.replace("](loop.svg)", "](nbs/loop.svg)")
+    text = re.sub(r"\]\((\w+\.svg)\)", r"](nbs/\1)", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
