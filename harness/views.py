@@ -6,8 +6,7 @@
 __all__ = ['Z', 'BLUE', 'ORANGE', 'GREEN', 'SKY', 'RED', 'GREY', 'VERDICTS', 'FATE_COLOURS', 'wilson_interval',
            'dual_metric_frame', 'plot_dual_metric', 'gate_evidence_frame', 'plot_gate_evidence', 'plot_edits',
            'quadrant_pairs_frame', 'plot_quadrants', 'shadow_gate_frame', 'shadow_accepts', 'plot_shadow_gates',
-           'holdout_eval_frame', 'plot_holdout', 'of_gate', 'gate_decision_of', 'settlement_of_gate', 'answers_frame',
-           'plot_luck', 'run_summary', 'skill_diff']
+           'holdout_eval_frame', 'plot_holdout', 'plot_luck', 'run_summary', 'skill_diff']
 
 # %% ../nbs/15_views.ipynb #bca7413d
 import math
@@ -21,8 +20,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from .final_test import settlement_of
-from .log import RunIds, rows_of_run
+from .log import RunIds
 from harness.observation import (
     read_dual_metric,
     read_gate_evidence,
@@ -32,7 +30,6 @@ from harness.observation import (
 )
 from harness.summary import (
     GATE,
-    ended_probations,
     events_of,
     gates_frame,
     is_optimistic,
@@ -427,69 +424,6 @@ def plot_holdout(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
     left, right = axis.get_xlim()
     axis.set_xlim(left - 0.4, right + 0.4)
     return _with_legend(axis)
-
-# %% ../nbs/15_views.ipynb #39555bff
-def of_gate(frame: pd.DataFrame, gate: Mapping[str, Any]) -> pd.DataFrame:
-    """The rows that one gate has in a table of gates. gate: a row of any such table."""
-    return frame[np.logical_and.reduce([frame[name] == gate[name] for name in GATE])]
-
-# %% ../nbs/15_views.ipynb #c953a5c4
-def gate_decision_of(db_path: str | Path, gate: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a gate decided on; `None` before it is decided.
-
-    `applied` holds the edits, `related_cases` of each the questions that it was made for, `source_version` and
-    `result_version` of an accepted one the skills before and after.
-    """
-    place = (gate["epoch"], gate["step"], gate["target_file"])
-    decided = events_of(db_path, gate["run_id"], "accepted", "rejected")
-    return next(
-        (one["payload"] for one in decided if (one["epoch"], one["step"], one["target"]) == place), None
-    )
-
-
-def settlement_of_gate(db_path: str | Path, gate: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """How the probation ended that an accepted edit was on; `None`: on none, or it has not ended.
-
-    W, L: validation questions of its types that improved and regressed, of n; reason: a sentence.
-    """
-    decided = gate_decision_of(db_path, gate)
-    if not decided or not decided.get("on_probation"):
-        return None
-    ended = ended_probations(db_path, gate["run_id"])
-    return settlement_of({"target": gate["target_file"], "epoch": gate["epoch"]}, ended)
-
-# %% ../nbs/15_views.ipynb #47d527d3
-_ANSWERS = ("video_id", "answer", "base_answer", "cand_answer", "base_reasoning", "cand_reasoning")
-
-
-def answers_frame(db_path: str | Path, pairs: pd.DataFrame) -> pd.DataFrame:
-    """The pairs, and: video_id, answer (the right one), and what either side said: base_answer, cand_answer,
-    base_reasoning, cand_reasoning; missing where there is no rollout.
-
-    pairs: rows of `quadrant_pairs_frame`.
-    """
-    runs = {*pairs["base_run_id"].dropna(), *pairs["cand_run_id"].dropna()}
-    found = {
-        (run, row["question_id"]): row
-        for run in runs
-        for row in rows_of_run(Path(db_path), "predictions", run, pairs["question_id"])
-    }
-    added = []
-    for pair in _rows(pairs):
-        base, cand = (
-            found.get((pair[f"{side}_run_id"], pair["question_id"]), {}) for side in ("base", "cand")
-        )
-        added.append(
-            {
-                "video_id": cand.get("video_id"),
-                "answer": cand.get("answer"),
-                "base_answer": base.get("prediction"),
-                "cand_answer": cand.get("prediction"),
-                "base_reasoning": base.get("reasoning"),
-                "cand_reasoning": cand.get("reasoning"),
-            }
-        )
-    return _with(pairs.reset_index(drop=True), added, dict.fromkeys(_ANSWERS, "text"))
 
 # %% ../nbs/15_views.ipynb #99cb9aff
 def plot_luck(summary: pd.DataFrame, axis: Axes | None = None) -> Axes:
