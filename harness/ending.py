@@ -24,6 +24,7 @@ from harness.summary import (
     gates_frame,
     luck,
     measured_gain,
+    paid_for_training,
     rollouts_frame,
     run_config,
     run_row,
@@ -138,13 +139,14 @@ def ending(db_path: str | Path, run_id: str | None = None) -> str:
     """
     run = chosen_run(db_path, run_id)
     gates, gain, by_luck = gates_frame(db_path, run), measured_gain(db_path, run), luck(db_path, run)
-    paid = {row["purpose"]: int(row["rollouts"]) for row in rollouts_frame(db_path, run).to_dict("records")}
-    training = sum(paid.values()) - paid.get("test", 0)
+    rollouts = rollouts_frame(db_path, run)
+    training = paid_for_training(rollouts)
+    tested = int(rollouts.loc[rollouts["purpose"] == "test", "rollouts"].sum())
     return "\n".join(
         [
             f"Run {run}: {run_row(Path(db_path), run)['status']}",
             "",
-            _line("rollouts of training", training, f"and {paid.get('test', 0)} of the final test"),
+            _line("rollouts of training", training, f"and {tested} of the final test"),
             *edit_lines(gates, by_luck),
             "",
             "Validation (it chose the best skills, so it flatters): "

@@ -37,6 +37,7 @@ from harness.summary import (
     is_optimistic,
     luck,
     measured_gain,
+    paid_for_training,
     rollouts_frame,
     run_config,
     select,
@@ -350,7 +351,7 @@ def report_content(db_path: str | Path, run_id: str, store_dir: Path | None = No
     config, calls, rollouts = (read(db_path, run_id) for read in (run_config, calls_frame, rollouts_frame))
     gates, gain = gates_frame(db_path, run_id), measured_gain(db_path, run_id)
     by_luck, simulated = luck(db_path, run_id), is_simulated(db_path, run_id)
-    paid = int(rollouts.loc[rollouts["purpose"] != "test", "rollouts"].sum())
+    paid = paid_for_training(rollouts)
     unsealed = len(events_of(db_path, run_id, "unsealed"))
     played = [event["payload"] for event in events_of(db_path, run_id, "players")]
     summary = summary_row(db_path, run_id, gates, by_luck)

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['PURPOSES', 'GATE', 'FATES', 'select', 'training_runs', 'chosen_run', 'run_config', 'recorded_gate_params',
-           'events_of', 'purpose_of', 'typed_frame', 'rollouts_frame', 'sum_of_known', 'calls_frame', 'last_blocks',
-           'verdict_of', 'ended_probations', 'fate_of', 'gates_frame', 'validated_by_type', 'last_evaluation', 'luck',
-           'Gain', 'compare_runs', 'measured_gain', 'is_optimistic', 'summary_row', 'run_summary']
+           'events_of', 'purpose_of', 'typed_frame', 'rollouts_frame', 'paid_for_training', 'sum_of_known',
+           'calls_frame', 'last_blocks', 'verdict_of', 'ended_probations', 'fate_of', 'gates_frame',
+           'validated_by_type', 'last_evaluation', 'luck', 'Gain', 'compare_runs', 'measured_gain', 'is_optimistic',
+           'summary_row', 'run_summary']
 
 # %% ../nbs/14z_summary.ipynb #2f527555
 import dataclasses
@@ -129,6 +130,13 @@ def rollouts_frame(db_path: str | Path, run_id: str) -> pd.DataFrame:
     order = [name for name in (*PURPOSES, "other") if name in by_purpose]
     rows = [{"purpose": name, **by_purpose[name]} for name in order]
     return typed_frame(rows, {"purpose": "text", **dict.fromkeys(_COUNTS, "count")})
+
+
+def paid_for_training(rollouts: pd.DataFrame) -> int:
+    """Answers paid for by training: without the final test, and what was run beside it. rollouts: of
+    `rollouts_frame`."""
+    beside = rollouts["purpose"].isin(["test", "other"])
+    return int(rollouts.loc[~beside, "rollouts"].sum())
 
 
 def sum_of_known(values: Iterable[Any]) -> Any:
@@ -387,10 +395,10 @@ def summary_row(
     db_path: str | Path, run_id: str, gates: pd.DataFrame, by_luck: NullAccepts | None
 ) -> dict[str, Any]:
     """The fields of `run_summary`, given `gates_frame` and `luck`; what is unknown is left out."""
-    row = run_row(Path(db_path), run_id)
+    row, rollouts = run_row(Path(db_path), run_id), rollouts_frame(db_path, run_id)
     return {
         **{name: row[name] for name in ("run_id", "status", "started_at", "finished_at")},
-        **_spent(rollouts_frame(db_path, run_id), calls_frame(db_path, run_id)),
+        **_spent(rollouts[rollouts["purpose"] != "other"], calls_frame(db_path, run_id)),
         **_judged(gates),
         **_by_luck(by_luck),
         **_gained(measured_gain(db_path, run_id)),
@@ -400,11 +408,11 @@ def summary_row(
 def run_summary(db_path: str | Path, run_id: str | None = None) -> pd.DataFrame:
     """One row for a training run, or for each in the database, with `run_id` as index.
 
-    rollouts, copied, errors: answers paid for; taken over; broken down. Tokens are of all models; cost is in
-    the currency of the prices, without `unpriced_calls`. accepted: gates, with those whose edit was rolled
-    back later. `*_by_luck`: what worthless edits would have got, mean and middle 90 % of draws.
-    gain: accuracy after minus before on `questions` of the pool `measured_on`, with a 95 % interval from a
-    bootstrap over videos.
+    rollouts, copied, errors: answers of the run itself that were paid for; taken over; broken down. Tokens are
+    of all models; cost is in the currency of the prices, without `unpriced_calls`. accepted: gates, with those
+    whose edit was rolled back later. `*_by_luck`: what worthless edits would have got, mean and middle 90 % of
+    draws. gain: accuracy after minus before on `questions` of the pool `measured_on`, with a 95 % interval
+    from a bootstrap over videos.
 
     Safe while training writes; what is not known yet is missing. Raises `LogError` without a database,
     `ValueError` for a run that is not in it.
