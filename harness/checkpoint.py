@@ -143,7 +143,10 @@ class FieldChange:
     now: str
 
     def __str__(self) -> str:
-        return f"{self.field}: was {self.before}, is {self.now}"
+        told = f"{self.field}: was {self.before}, is {self.now}"
+        if self.field == "questions_digest":
+            return f"{told}; a question was changed, added or taken away"  # two digests alone tell nobody
+        return told
 
 # %% ../nbs/11_checkpoint.ipynb #0aec6dc9
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[FieldChange, ...]:

@@ -63,7 +63,10 @@ POOL_NAMES = ("test", "validation", "diagnosis")
 
 @dataclasses.dataclass(frozen=True)
 class Pools:
-    """Three sets of questions, by id, that share no id, group, near-duplicate or (as `cut` says) video."""
+    """Three sets of questions, by id, that share no id, group, near-duplicate or (as `cut` says) video.
+
+    questions_digest: of all questions as they are now, see `questions_digest`.
+    """
 
     test: tuple[GeneratedQuestion, ...]
     validation: tuple[GeneratedQuestion, ...]
@@ -411,12 +414,14 @@ def load_pools(path: str | Path, questions: Sequence[GeneratedQuestion]) -> Pool
     by_id = {question.question_id: question for question in questions}
     _check_ids(path, file, by_id.keys())
     members = {name: tuple(by_id[question_id] for question_id in getattr(file, name)) for name in POOL_NAMES}
-    pools = Pools(
-        **members, cut=file.cut, questions_digest=file.questions_digest, near_duplicates=file.near_duplicates
-    )
+    now = questions_digest(questions)
+    pools = Pools(**members, cut=file.cut, questions_digest=now, near_duplicates=file.near_duplicates)
     _check_units(path, pools)
-    if questions_digest(questions) != file.questions_digest:
-        logger.warning("{}: the questions have changed since these pools were cut", path)
+    if now != file.questions_digest:
+        texts = {name: question_digest(question) for name, question in by_id.items()}
+        reworded = [name for name, text in file.texts.items() if texts.get(name, text) != text]
+        named = f": {_some(reworded)}" if reworded else ""
+        logger.warning("{}: the questions have changed since these pools were cut{}", path, named)
     return pools
 
 # %% ../nbs/04_pools.ipynb #a282a280

@@ -28,6 +28,7 @@ from harness.pools import (
     default_split_by,
     describe_pools,
     load_pools,
+    questions_digest,
     save_pools,
 )
 from harness.store import SeedMeta, StoreError, init_seed, init_store, lineage_of, write_json_atomic
@@ -457,8 +458,10 @@ def test_changed_questions_are_told_but_do_not_cut_anew(tmp_path, told):
     pools = build_pools(FILMS, CUT)
     save_pools(pools, path)
     changed = [dataclasses.replace(FILMS[0], question=words("new", 5)), *FILMS[1:], *films(1, start=50)]
-    assert load_pools(path, changed).ids() == pools.ids()
-    assert any("the questions have changed" in line for line in told)
+    loaded = load_pools(path, changed)
+    assert loaded.ids() == pools.ids()
+    assert loaded.questions_digest == questions_digest(changed) != pools.questions_digest
+    assert any("the questions have changed" in line and FILMS[0].question_id in line for line in told)
 
 
 @pytest.mark.parametrize("tie", ["video", "group", "text"])
