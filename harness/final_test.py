@@ -4,30 +4,35 @@
 
 # %% auto #0
 __all__ = ['FEW_VIDEOS', 'Status', 'deliver_best', 'few_videos_remark', 'scaled_remark', 'FinalTest', 'gain_per_1000',
-           'training_rollouts', 'run_final_test', 'Luck', 'luck_of', 'settlement_of', 'held_gate', 'TrainResult']
+           'training_rollouts', 'run_final_test', 'PromptTrials', 'prompt_trials', 'kept_by_chance', 'Luck', 'luck_of',
+           'settlement_of', 'held_gate', 'reason_of', 'TrainResult']
 
 # %% ../nbs/13c_final_test.ipynb #8bb9f91e
 import asyncio
 import dataclasses
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from core.evolution.comparison import PairedComparison
+from core.evolution.exact import exact, posterior_better
 from core.evolution.planning import HeldGate, NullAccepts, expected_null_accepts
 from .checkpoint import Best, Spent, TrainState
 from .compare import RowComparison, Side, compare_on_rows
 from .evaluation import run_config_of
 from .inference import Score, score_of
 from .observation import write_dual_metric, write_holdout_eval
-from .parts import Parts, derived_seed, put_in_force
+from .parts import Parts, derived_seed, note, put_in_force
 from .workspace import VersionPair, update_best
 
 # %% ../nbs/13c_final_test.ipynb #4c4b141a
 async def deliver_best(parts: Parts, state: TrainState) -> TrainState:
-    """The state with the best pair in force, and the manifest's `best` at it."""
+    """The state with the best pair in force, and the manifest's `best` at it; a change of pair is an event."""
     best = VersionPair(state.best.skills, state.best.prompts)
+    if best != state.current:
+        await note(parts, "best_delivered", _delivery(state.best, state.current), epoch=state.epoch)
     await asyncio.to_thread(put_in_force, parts, best)
     await asyncio.to_thread(update_best, parts.paths.workspace_dir, best)
     if best == state.current:
@@ -40,14 +45,24 @@ async def deliver_best(parts: Parts, state: TrainState) -> TrainState:
         eval_prev_run_id=state.best.run_id,
     )
 
+
+def _delivery(best: Best, replaced: VersionPair) -> dict[str, Any]:
+    """What `best_delivered` tells. replaced: the pair that was in force at the end of training."""
+    reason = (
+        f"Delivered is an earlier pair, skills {best.skills} with prompts {best.prompts}, the best on validation"
+        f" ({best.acc:.1%}); what was kept since, up to skills {replaced.skills} with prompts"
+        f" {replaced.prompts}, is not in it."
+    )
+    return {"reason": reason, "best": dataclasses.asdict(best), "replaced": dataclasses.asdict(replaced)}
+
 # %% ../nbs/13c_final_test.ipynb #fd1e76aa
-FEW_VIDEOS = 5
+FEW_VIDEOS = 10
 
 
 def few_videos_remark(compared: PairedComparison) -> str:
     """To be added to an interval over fewer videos than `FEW_VIDEOS`; empty where there are more, or no interval."""
     few = compared.low is not None and compared.groups < FEW_VIDEOS
-    return "; an interval over so few videos says little" if few else ""
+    return "; an interval over so few videos is too narrow" if few else ""
 
 
 def scaled_remark(rollouts: int) -> str:
@@ -167,8 +182,46 @@ async def _record(
             )
 
 # %% ../nbs/13c_final_test.ipynb #1cdda2ba
+@dataclasses.dataclass(frozen=True, slots=True)
+class PromptTrials:
+    """Updates of prompts and guidance that R2 measured, and how many were kept.
+
+    by_chance: how many would have been kept on average, had none of them been worth anything.
+    """
+
+    tried: int
+    kept: int
+    by_chance: float
+
+    def explain(self) -> str:
+        """In one sentence; empty when none was tried."""
+        if not self.tried:
+            return ""
+        return (
+            f"Not counted there, updates of prompts and guidance: {self.kept} of {self.tried} kept; had each"
+            f" been worthless: {self.by_chance:.1f}."
+        )
+
+
+def prompt_trials(decisions: Sequence[Mapping[str, Any]]) -> PromptTrials:
+    """The trials of a run. decisions: the payloads of its events `prompts_decided`."""
+    chances = [kept_by_chance(one["comparison"]["D"], one["slow_tau"]) for one in decisions]
+    return PromptTrials(len(decisions), sum(one["decision"] == "kept" for one in decisions), sum(chances))
+
+
+def kept_by_chance(discordant: int, tau: float) -> float:
+    """Probability that P reaches `tau` when each of the discordant answers was turned up or down by a coin."""
+    reached = [
+        improved
+        for improved in range(discordant + 1)
+        if posterior_better(improved, discordant - improved) >= exact(tau)
+    ]
+    return sum(math.comb(discordant, improved) for improved in reached) / 2**discordant
+
+# %% ../nbs/13c_final_test.ipynb #5a85be17
 _DECISIONS = """SELECT epoch, event_type, target, payload FROM _events WHERE run_id = ?
-    AND event_type IN ('accepted', 'rejected', 'probation_settled') ORDER BY epoch, step, target"""
+    AND event_type IN ('accepted', 'rejected', 'probation_settled', 'prompts_decided')
+    ORDER BY epoch, step, target"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -178,17 +231,19 @@ class Luck:
     accepted: int
     kept: int
     by_chance: NullAccepts
+    prompts: PromptTrials
 
     def explain(self) -> str:
-        """Both in one sentence."""
-        return self.by_chance.explain(accepted=self.accepted, kept=self.kept)
+        """Both in one sentence, and the updates that no gate judged in another."""
+        return f"{self.by_chance.explain(accepted=self.accepted, kept=self.kept)} {self.prompts.explain()}".rstrip()
 
-# %% ../nbs/13c_final_test.ipynb #40da01c1
+# %% ../nbs/13c_final_test.ipynb #1adc85d3
 def luck_of(parts: Parts) -> Luck:
     """What the run's gates accepted and kept, beside what chance would have."""
     rows = parts.log.query(_DECISIONS, (parts.run.run,))
     events = [{**row, "payload": json.loads(row["payload"])} for row in rows]
-    gates = [event for event in events if event["event_type"] != "probation_settled"]
+    gates = [event for event in events if event["event_type"] in ("accepted", "rejected")]
+    prompts = [event["payload"] for event in events if event["event_type"] == "prompts_decided"]
     settlements = [
         event
         for event in events
@@ -200,7 +255,7 @@ def luck_of(parts: Parts) -> Luck:
     sizes = Counter(question.task_type for question in parts.pools.validation)
     held = [held_gate(event["payload"], settlement_of(event, settlements), sizes) for event in gates]
     chance = expected_null_accepts(held, parts.gate_params, seed=derived_seed(parts.config.seed, "luck"))
-    return Luck(len(accepted), kept, chance)
+    return Luck(len(accepted), kept, chance, prompt_trials(prompts))
 
 
 def settlement_of(
@@ -230,6 +285,16 @@ def held_gate(
     )
 
 # %% ../nbs/13c_final_test.ipynb #64237b26
+_ENDS = """SELECT payload FROM _events WHERE run_id = ? AND epoch = ?
+    AND event_type IN ('nothing_to_learn', 'stopped_early', 'best_delivered') ORDER BY id"""
+
+
+def reason_of(parts: Parts, epoch: int) -> str:
+    """What is to be known of the end of training at an epoch; empty when there is nothing remarkable."""
+    rows = parts.log.query(_ENDS, (parts.run.run, epoch))
+    return " ".join(json.loads(row["payload"])["reason"] for row in rows)
+
+# %% ../nbs/13c_final_test.ipynb #1393e054
 Status = Literal["completed", "budget_exhausted"]
 
 
@@ -237,8 +302,9 @@ Status = Literal["completed", "budget_exhausted"]
 class TrainResult:
     """How a training run ended.
 
-    status: `completed`, or `budget_exhausted` (a resume with a larger budget goes on). epochs, steps: that were
-    done. final, luck: `None` until training is over.
+    status: `completed`, or `budget_exhausted` (a resume with a larger budget goes on). reason: why training ended
+    before its time, and that an earlier pair was delivered; empty without either. epochs, steps: that were done.
+    final, luck: `None` until training is over.
     """
 
     run_id: str
