@@ -74,8 +74,9 @@ class RunIds:
     def infer(self) -> str:
         return f"{self.run}_infer"
 
-    def evaluated(self, kind: Literal["eval", "compare"], version: str) -> str:
-        return f"{self.run}_{kind}_{version}"
+    def evaluated(self, kind: Literal["eval", "compare"], version: str, pool: str = "validation") -> str:
+        measured = f"{self.run}_{kind}_{version}"
+        return measured if pool == "validation" else f"{measured}_{pool}"  # no run mixes two pools
 
 # %% ../nbs/01_log.ipynb #08194e43
 def check_run_id(run_id: str) -> str:

@@ -100,7 +100,7 @@ async def compare_versions(
         raise ValueError(f"pool: {pool!r} is none of {', '.join(POOL_NAMES)}")
     with workspace_lock(runner.workspace_dir):
         name = runner.run_name()
-        async with runner.open_parts(name, lambda names: names.evaluated("compare", after)) as parts:
+        async with runner.open_parts(name, lambda names: names.evaluated("compare", after, pool)) as parts:
             sealed = pool == "test"
             if sealed:
                 versions = {"versions": [before, after], "by": "compare"}
@@ -109,7 +109,7 @@ async def compare_versions(
             results = []
             for version in (before, after):
                 pair = VersionPair(version, runner.prompts_with(parts, version))
-                run_id = parts.run.evaluated("compare", version)
+                run_id = parts.run.evaluated("compare", version, pool)
                 results.append(await roll_out(parts, run_id, asked, pair, sealed=sealed))
     return VersionsCompared(before, after, pool, *_paired(*results, groups_of(runner.questions)))
 

@@ -35,6 +35,7 @@ from harness.checkpoint import PHASES, CheckpointWarning, write_checkpoint
 from harness.config import ConfigError, RunConfig
 from harness.run_plan import plan_run
 from harness.runner import Runner, begin_workspace, how_to_begin, run_blocking
+from harness.side_runs import compare_versions
 from harness.workspace import WorkspaceLocked, load_manifest, workspace_lock
 
 WORLD = make_world(n_questions=120)
@@ -290,7 +291,18 @@ def test_to_look_at_the_test_pool_is_recorded(trained):
     runner, folder = of_mode(trained, mode="eval", run_id="peek", version="v1", pool="test")
     assert runner.run().total > 0
     events = query(folder, "SELECT run_id FROM _events WHERE event_type = 'unsealed'")
-    assert events == [{"run_id": "peek_eval_v1"}]
+    assert events == [{"run_id": "peek_eval_v1_test"}]
+
+
+def test_no_run_of_an_evaluation_mixes_two_pools(trained):
+    pools = json.loads((trained[0] / "experiment" / "pools.json").read_text("utf-8"))
+    for pool, compared in (("test", "mixed_compare_v1_test"), ("validation", "mixed_compare_v1")):
+        runner, folder = of_mode(trained, mode="eval", run_id="mixed", version="v1", pool=pool)
+        result = runner.run()
+        run_blocking(compare_versions(runner, "v1", "v1", pool=pool))
+        for run_id in (result.run_id, compared):
+            rows = query(folder, "SELECT question_id FROM predictions WHERE run_id = ?", run_id)
+            assert sorted(row["question_id"] for row in rows) == sorted(pools[pool])
 
 
 def test_eval_refuses_a_pool_that_there_is_not(trained):
@@ -653,6 +665,70 @@ def test_a_resume_with_other_questions_pools_batches_or_agent_is_refused(trained
     runner, _ = of_mode(trained, **changes)
     with pytest.raises(ConfigError, match=next(iter(changes))):
         runner.run(resume=True)
+
+
+def with_another_answer(rows):
+    rows[0]["answer"] = next(key for key in "ABCD" if key != rows[0]["answer"])
+
+
+def with_another_text(rows):
+    rows[0]["question"] += " And why?"
+
+
+def with_reversed_options(rows):
+    rows[0]["options"].reverse()
+
+
+def without_source(rows):
+    rows[0]["source_nodes"] = []
+
+
+def with_one_more(rows):
+    rows.append({**rows[0], "question_id": "one-more", "question": "Was this asked from the beginning?"})
+
+
+@pytest.mark.parametrize(
+    "change", [with_another_answer, with_another_text, with_reversed_options, without_source, with_one_more]
+)
+def test_a_resume_with_questions_that_changed_is_refused_before_anything_is_asked(tmp_path, change):
+    config = make_config(tmp_path / "run", WORLD, **SMALL, max_rollouts=1)
+    make_runner(config, WORLD).run()
+    questions, asked = tmp_path / "run" / "questions.json", Asked(tmp_path / "asked.txt")
+    rows = json.loads(questions.read_text("utf-8"))
+    change(rows)
+    questions.write_text(json.dumps(rows), encoding="utf-8")
+    larger = dataclasses.replace(config, max_rollouts=20)
+    with pytest.raises(ConfigError, match="a question was changed, added or taken away"):
+        make_runner(larger, WORLD, agent=watched(WORLD, asked)).run(resume=True)
+    assert asked.scopes() == []
+
+
+def test_a_run_that_held_its_final_test_gives_its_result_again_and_never_trains_on(tmp_path):
+    config = make_config(tmp_path / "run", WORLD, **SMALL)
+    result = make_runner(config, WORLD).run()
+    asked = Asked(tmp_path / "asked.txt")
+    more = dataclasses.replace(config, epochs=2)
+    before = canonical_state(tmp_path / "run")
+    with pytest.raises(ConfigError, match="has opened the test pool") as refusal:
+        make_runner(more, WORLD, agent=watched(WORLD, asked)).run(resume=True)
+    assert "--resume --epochs 1" in str(refusal.value)
+    assert canonical_state(tmp_path / "run") == before
+    again = make_runner(config, WORLD, agent=watched(WORLD, asked)).run(resume=True)
+    assert (again.best, again.final, again.spent) == (result.best, result.final, result.spent)
+    assert asked.scopes() == []
+    version, run_id = re.search(r"--version (\S+) --eval-run-id (\S+)", str(refusal.value)).groups()
+    seed = make_runner(config, WORLD).promote(version, run_id, "best")
+    assert seed.meta.skills_version == result.best.skills
+
+
+def test_a_run_that_broke_off_in_its_final_test_may_finish_it_but_not_train_on(tmp_path):
+    whole = make_runner(make_config(tmp_path / "whole", WORLD, **SMALL), WORLD).run()
+    config = make_config(tmp_path / "run", WORLD, **SMALL, max_rollouts=whole.spent.rollouts - 1)
+    assert make_runner(config, WORLD).run().status == "budget_exhausted"
+    unlimited = dataclasses.replace(config, max_rollouts=0)
+    with pytest.raises(ConfigError, match="has opened the test pool"):
+        make_runner(dataclasses.replace(unlimited, epochs=2), WORLD).run(resume=True)
+    assert make_runner(unlimited, WORLD).run(resume=True).status == "completed"
 
 
 def of_other_questions(text):
