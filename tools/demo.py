@@ -20,6 +20,7 @@ from core.agent.tactics import TACTICS
 from core.evolution.catalogue import load_catalogue
 from core.questions import load_benchmark
 from core.tree.environment import TreeEnvironment
+from harness.cli import exit_code_after
 from harness.config import RunConfig, load_config, read_yaml
 from harness.console import INTERRUPTED, CountingExecutor, handling_signals, prepare_console, run_to_end
 from harness.control import measure_control, read_control
@@ -92,6 +93,10 @@ def move_aside(folder: Path) -> None:
             pass
     kept = folder.with_name(f"{folder.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}")
     folder.rename(kept)
+    config = kept / CONFIG_NAME  # it names the places of the run, and they have moved
+    if config.exists():
+        moved = config.read_text(encoding="utf-8").replace(f"{folder}/", f"{kept}/")
+        config.write_text(moved, encoding="utf-8")
     print(f"The earlier run is kept in {kept}.", file=sys.stderr)
 
 
@@ -187,6 +192,8 @@ def main(folder: Path = FOLDER, build: Build = build, tactics: Sequence[str] = t
     except (KeyboardInterrupt, asyncio.CancelledError):  # a run that is interrupted is cancelled
         print("\nStopped. `make demo` goes on from here.", file=sys.stderr)
         return INTERRUPTED
+    except Exception as error:  # told in a line where it was foreseen
+        return exit_code_after(error)
     return 0
 
 

@@ -136,11 +136,24 @@ def test_fresh_keeps_the_old_run_under_another_name(tmp_path):
     demo.move_aside(folder)  # the first time there is nothing to keep
     (folder / "workspace").mkdir(parents=True)
     (folder / "workspace" / "harness.db").write_text("rows", encoding="utf-8")
+    (folder / "harness.yaml").write_text(f"workspace_dir: {folder}/workspace\n", encoding="utf-8")
     demo.move_aside(folder)
     assert not folder.exists()
     assert [path.read_text(encoding="utf-8") for path in tmp_path.glob("demo-*/workspace/harness.db")] == [
         "rows"
     ]
+    (kept,) = tmp_path.glob("demo-*")
+    assert (kept / "harness.yaml").read_text(encoding="utf-8") == f"workspace_dir: {kept}/workspace\n"
+
+
+def test_what_was_foreseen_is_told_in_one_line(tmp_path, capsys):
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    (folder / "harness.yaml").write_text("batch_size: many\n", encoding="utf-8")
+    assert demo.main(folder) != 0
+    told = capsys.readouterr().err
+    assert "batch_size" in told
+    assert "Traceback" not in told
 
 
 def test_what_was_not_recorded_ends_the_run_with_the_question_in_words(tmp_path):
