@@ -235,7 +235,8 @@ class Luck:
 
     def explain(self) -> str:
         """Both in one sentence, and the updates that no gate judged in another."""
-        return f"{self.by_chance.explain(accepted=self.accepted, kept=self.kept)} {self.prompts.explain()}".rstrip()
+        gated = self.by_chance.explain(accepted=self.accepted, kept=self.kept)
+        return f"{gated} {self.prompts.explain()}".rstrip()
 
 # %% ../nbs/13c_final_test.ipynb #1adc85d3
 def luck_of(parts: Parts) -> Luck:

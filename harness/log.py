@@ -120,10 +120,10 @@ def table_statement(name: str, columns: Mapping[str, str], primary_key: Sequence
     return Statement(f"CREATE TABLE IF NOT EXISTS {quoted(name)} ({', '.join(lines)})")
 
 # %% ../nbs/01_log.ipynb #de039b88
-def status_after(error: BaseException | None) -> str:
-    """How a run ended: `completed`, `interrupted` (Ctrl-C, cancelled, told to exit) or `failed`."""
+def status_after(error: BaseException | None, end: str = "completed") -> str:
+    """How a run ended: with `end`, `interrupted` (Ctrl-C, cancelled, told to exit) or `failed`."""
     if error is None:
-        return "completed"
+        return end
     interrupted = isinstance(error, KeyboardInterrupt | asyncio.CancelledError | SystemExit)
     return "interrupted" if interrupted else "failed"
 
@@ -150,7 +150,7 @@ class _OpenRun:
 
     def _begin(self, writer, run_id, git_sha=None, config_snapshot=None, *, owns_writer: bool) -> None:
         self.run_id, self._writer, self._owns_writer = check_run_id(run_id), writer, owns_writer
-        self._git_sha = git_sha
+        self._git_sha, self._end = git_sha, "completed"
         config = None if config_snapshot is None else storable(config_snapshot)
         first = "INSERT OR IGNORE INTO _runs (run_id, git_sha, started_at, config) VALUES (?, ?, ?, ?)"
         running = "UPDATE _runs SET status = 'running', finished_at = NULL WHERE run_id = ?"
@@ -170,13 +170,17 @@ class _OpenRun:
         sql = "UPDATE _runs SET skills_version = ?, prompts_version = ?, questions_ref = ? WHERE run_id = ?"
         self._writer.submit(Statement(sql, ((skills, prompts, questions_ref, run_id),)))
 
+    def end_as(self, status: str) -> None:
+        """Sets what the run's status becomes, instead of `completed`, when its block is left without an error."""
+        self._end = status
+
     def __enter__(self) -> "HarnessLog":
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: Any) -> None:
         try:
             end = "UPDATE _runs SET status = ?, finished_at = ? WHERE run_id = ?"
-            self._writer.submit(Statement(end, ((status_after(error), now(), self.run_id),)))
+            self._writer.submit(Statement(end, ((status_after(error, self._end), now(), self.run_id),)))
         finally:
             if self._owns_writer:
                 self._writer.close()

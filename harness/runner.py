@@ -47,9 +47,9 @@ from harness.checkpoint import (
     load_checkpoint,
     previous_path,
 )
-from .config import ConfigError, RunConfig
+from .config import ConfigError, RunConfig, validate
 from .evaluation import rows_of
-from .final_test import Status, TrainResult, deliver_best, luck_of, run_final_test
+from .final_test import Status, TrainResult, deliver_best, luck_of, reason_of, run_final_test
 from .gating import merged
 from .inference import InferenceResult
 from .log import RunIds, rows_of_run
@@ -245,7 +245,8 @@ async def train_with(parts: Parts, checkpoint: Checkpoint | None) -> TrainResult
     except BudgetExhausted as end:
         return await _ended_by_budget(parts, str(end))
     luck = await asyncio.to_thread(luck_of, parts)
-    return dataclasses.replace(_result(parts, state, "completed"), final=final, luck=luck)
+    reason = await asyncio.to_thread(reason_of, parts, state.epoch)
+    return dataclasses.replace(_result(parts, state, "completed"), reason=reason, final=final, luck=luck)
 
 # %% ../nbs/14_runner.ipynb #f58e01d2
 async def first_batches(parts: Parts, state: TrainState) -> int:
@@ -260,6 +261,7 @@ async def _ended_by_budget(parts: Parts, reason: str) -> TrainResult:
     state = load_checkpoint(parts.paths.checkpoint_path).state
     state = dataclasses.replace(state, spent=await asyncio.to_thread(spent_by, parts.log))
     await note(parts, "budget_exhausted", {"reason": reason}, epoch=state.epoch, phase=state.phase)
+    parts.log.end_as("budget_exhausted")
     return dataclasses.replace(_result(parts, state, "budget_exhausted"), reason=f"Budget: {reason}.")
 
 
@@ -300,7 +302,7 @@ class _Bench:
         gate: Callable[..., Any] = gate_decision,
         executor: Executor | None = None,
     ):
-        self.config, self.telemetry, self.vlm = config, telemetry, vlm
+        self.config, self.telemetry, self.vlm = validate(config), telemetry, vlm
         self.workspace_dir, self.store_dir = Path(config.workspace_dir), Path(config.store_dir)
         self.players = Players(
             tool_dispatch_fn=tool_dispatch_fn,
@@ -409,7 +411,8 @@ class Runner(_Measures):
     a question's world. gate: the seam for controls.
 
     A provider, agent or proposer that has `for_scope(scope)` is asked for one of each rollout and decision.
-    Raises `ConfigError` when a part is missing that the configuration needs.
+    Raises `ConfigError` for a configuration that can not be run (see `validate`), and when a part is missing that
+    it needs.
     """
 
     @classmethod

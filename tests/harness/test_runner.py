@@ -628,6 +628,8 @@ def test_a_run_in_which_everything_is_right_ends_without_a_step(tmp_path):
     result = make_runner(config, WORLD, agent=lambda: ScopedAgent(right)).run()
     assert (result.status, result.steps) == ("completed", 0)
     assert result.best.acc == 1.0
+    (event,) = query(tmp_path / "run", "SELECT payload FROM _events WHERE event_type = 'nothing_to_learn'")
+    assert json.loads(event["payload"])["reason"] == result.reason
     assert result.final.comparison.difference == 0
 
 
