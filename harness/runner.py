@@ -97,9 +97,15 @@ def how_to_begin(workspace_dir: Path, *, resume: bool, fresh: bool) -> Beginning
 
 # %% ../nbs/14_runner.ipynb #b6253a73
 def begin_workspace(config: RunConfig, beginning: Beginning = "create") -> Checkpoint | None:
-    """Makes the workspace ready; the checkpoint to go on from, if any. Raises `StoreError`."""
+    """Makes the workspace ready; the checkpoint to go on from, if any.
+
+    Raises `StoreError`; `RuntimeError` when the rows that a checkpoint rests on are gone.
+    """
     workspace_dir, store_dir = Path(config.workspace_dir), Path(config.store_dir)
     if beginning == "resume":
+        if not (workspace_dir / RUN_DB).exists():
+            missing = f"{workspace_dir / RUN_DB}: is missing, and the checkpoint rests on its rows"
+            raise RuntimeError(f"{missing}; put it back, or begin anew with --fresh")
         return load_checkpoint(workspace_dir / CHECKPOINT)
     if beginning == "archive":
         logger.info("archived as {}", archive_workspace(workspace_dir))

@@ -733,6 +733,18 @@ def test_a_run_that_broke_off_in_its_final_test_may_finish_it_but_not_train_on(t
     assert make_runner(unlimited, WORLD).run(resume=True).status == "completed"
 
 
+def test_a_resume_without_the_rows_that_its_checkpoint_rests_on_is_refused(trained):
+    runner, folder = of_mode(trained)
+    rows = folder / "experiment" / "harness.db"
+    hidden = rows.rename(rows.with_name("hidden"))
+    try:
+        with pytest.raises(RuntimeError, match=r"harness\.db: is missing.*put it back"):
+            runner.run(resume=True)
+        assert not rows.exists()
+    finally:
+        hidden.rename(rows)
+
+
 def of_other_questions(text):
     return text.replace(json.loads(text)["fingerprint"], "0" * 40)
 
