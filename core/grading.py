@@ -17,7 +17,7 @@ _MINUS = "−‐‑‒–﹣－-"  # the last one is literal in a character clas
 _LEADING_MINUS = re.compile(rf"(?<!\w)[{_MINUS}](?=[.,]?\d)")
 # Whatever is written with digits and does not end a word ("m2", "v2.0") ...
 _NUMERAL = re.compile(
-    rf"(?<!\w)(?<!\w[.,])[+—{_MINUS}]?[.,]?\d(?:[.,]?\d|[{_BLANKS}](?=\d{{3}}(?!\d)))*+(?:[eE][-+]?\d+)?+"
+    rf"(?<!\w)(?<!\w[.,])[+—{_MINUS}]?[.,]?\d(?:[.,]?\d|[{_BLANKS}](?=\d{{3}}(?!\d)))*(?:[eE][-+]?\d+)?"
     r"(?:[^\W\d]\w*\d)?"
 )
 # ... and the ways of writing a number that are read: not "3,5", not "1.234.567", not "0x10" or "1h30".
