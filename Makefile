@@ -62,7 +62,7 @@ studies: setup
 	python -m benchmarks.embedded
 	python -m benchmarks.gate_study run --half tuning
 	python -m benchmarks.gate_study run --half reporting
-	python -m benchmarks.gate_study luck --half reporting --runs 6
+	python -m benchmarks.gate_study luck --half reporting --runs 8
 	python -m benchmarks.gate_study report
 
 bench: setup
