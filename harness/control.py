@@ -24,7 +24,7 @@ from .init import file_names
 from .log import RunIds, open_for_reading, rows_of_run
 from .parts import Parts, roll_out
 from .runner import Runner
-from .store import POOLS, VersionMeta, advance_version, init_store, read_version, write_files
+from .store import POOLS, RUN_DB, VersionMeta, advance_version, init_store, read_version, write_files
 from .workspace import VersionPair, init_workspace, load_manifest, workspace_lock
 
 # %% ../nbs/15i_control.ipynb #0f1fbfdd
@@ -122,7 +122,7 @@ async def measure_control(
     build: makes a runner of a configuration. tactics: those to choose among. Raises `RuntimeError` before the
     final test, so that the test pool stays closed until then.
     """
-    db_path = Path(config.workspace_dir) / "harness.db"
+    db_path = Path(config.workspace_dir) / RUN_DB
     if not _final_rows(db_path, config.run_id):
         raise RuntimeError(f"{config.workspace_dir}: the final test comes first; finish the training run")
     runner = build(control_config(config))

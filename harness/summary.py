@@ -412,8 +412,8 @@ def run_summary(db_path: str | Path, run_id: str | None = None) -> pd.DataFrame:
     of all models; cost is in the currency of the prices, without `unpriced_calls`. accepted: gates, with those
     whose edit was rolled back later. kept: at the end of their epoch; the pair delivered may be an earlier one.
     `*_by_luck`: what worthless edits would have got, mean and middle 90 % of draws. gain: accuracy after minus
-    before on `questions` of the pool `measured_on`, with a 95 % interval
-    from a bootstrap over videos.
+    before on `questions` of the pool `measured_on`, with a 95 % interval from a
+    bootstrap over videos.
 
     Safe while training writes; what is not known yet is missing. Raises `LogError` without a database,
     `ValueError` for a run that is not in it.
